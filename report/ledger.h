@@ -1,0 +1,102 @@
+/*
+ * The ledger: what is counted, and where it is kept.
+ *
+ * One process has one ledger. It lives in mappings of its own (never malloc), so that it stays
+ * readable at the very end of the process. It knows devices by index, contexts by an opaque number,
+ * memory by address; it makes no CUDA call and knows nothing of the shim.
+ *
+ * Units: bytes and nanoseconds. Addresses and contexts are plain integers.
+ * Threads: every function may be called from any thread unless its comment says otherwise. The
+ * functions on the allocation path take one shard lock, make no system call (but the rare growth of
+ * a shard) and no malloc.
+ * Fork: a child must not use the ledger of its parent; it calls vs_ledger_open again and gets a
+ * fresh one (no lock of the parent's is touched).
+ */
+#ifndef VS_REPORT_LEDGER_H
+#define VS_REPORT_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VS_LEDGER_MAX_DEVICES 64
+
+/* The kinds of memory of the report's by_kind[] (schema vramshim.report/1). */
+enum vs_kind {
+    VS_KIND_POOL,     /* held by the arena, whoever asked */
+    VS_KIND_PLAIN,    /* cuMemAlloc left to the driver */
+    VS_KIND_ASYNC,    /* held by the driver's stream-ordered pools */
+    VS_KIND_VMM,      /* cuMemCreate */
+    VS_KIND_MANAGED,  /* unified memory */
+    VS_KIND_ARRAY,    /* arrays and mipmaps */
+    VS_KIND_GRAPH,    /* graph memory nodes */
+    VS_KIND_OVERFLOW, /* past the cap, in unified memory; not charged */
+    VS_KIND_CONTEXT,  /* the context's own */
+    VS_KIND_COUNT
+};
+
+const char *vs_kind_name(enum vs_kind kind); /* "plain", … as in the report */
+
+struct vs_ledger_device {
+    char uuid[64];  /* "GPU-xxxxxxxx-…" */
+    char name[256]; /* as the driver says */
+    uint64_t total_bytes;
+    uint64_t limit_bytes; /* 0 = none */
+    int driver_version;   /* as cuDriverGetVersion: 13000 */
+};
+
+/* One live allocation. */
+struct vs_alloc {
+    uint64_t address;
+    uint64_t bytes;   /* what the program asked for */
+    uint64_t context; /* who takes it along when it dies; 0 = nobody */
+    uint32_t device;  /* index, < VS_LEDGER_MAX_DEVICES */
+    uint32_t kind;    /* enum vs_kind */
+    uint64_t at_ns;   /* set by the ledger: CLOCK_MONOTONIC (coarse) when it was taken */
+};
+
+/*
+ * Opens this process's ledger. start_ns is CLOCK_MONOTONIC at process start: all times of the report
+ * count from it. Returns 0 or -errno (mapping refused). Call once per process (again after fork);
+ * not concurrently with itself. Nothing else here may be called before it.
+ */
+int vs_ledger_open(uint64_t start_ns);
+
+/* Announces a device. Before its first allocation; index < VS_LEDGER_MAX_DEVICES else -EINVAL. */
+int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *device);
+
+/* An allocation that succeeded: counts it and remembers it. A second allocation at the same address
+ * without a free between replaces the first, which counts as freed (the driver knows better). */
+void vs_ledger_alloc(const struct vs_alloc *alloc);
+
+/* A free in two steps, because the driver may hand an address out again before its own free
+ * returns. begin: forgets the allocation and copies it to *out; false if none starts at this
+ * address (nothing changes). Then the caller frees, and calls exactly one of done / undo. */
+bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out);
+void vs_ledger_free_done(const struct vs_alloc *alloc);
+void vs_ledger_free_undo(const struct vs_alloc *alloc);
+
+/* The allocation that starts at this address; false if there is none. */
+bool vs_ledger_find(uint64_t address, struct vs_alloc *out);
+
+/* A request that the program saw fail, for whatever reason. */
+void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes);
+
+enum vs_verdict { VS_VERDICT_OVER_LIMIT, VS_VERDICT_DEVICE_FULL, VS_VERDICT_FRAGMENTED,
+                  VS_VERDICT_PENDING };
+
+/* A request that failed for lack of memory, with the driver's free memory at that moment (UINT64_MAX
+ * = unknown). Kept for the report's ooms[] (bounded: the first 64, then counted). Also counts as
+ * vs_ledger_alloc_failed. */
+void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
+                   enum vs_verdict verdict);
+
+/* A context died and took its memory along: it is no longer live, but what the program had not freed
+ * by then stays a leak. Returns the number of allocations dropped. Slow (walks everything). */
+size_t vs_ledger_context_gone(uint64_t context);
+
+/* One sentence for the report's notes[], with a short machine-readable code ("deepbind", …). The same
+ * code and text twice is kept once; bounded. Both strings are copied. */
+void vs_ledger_note(const char *code, const char *text);
+
+#endif
