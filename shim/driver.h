@@ -1,0 +1,60 @@
+/*
+ * The driver behind the shim: where it is, its entry points, and the map from real pointer to hook.
+ *
+ * Found at the first look-up of one of its names, whichever way that came, and immutable from then
+ * on. Everything here is lock-free: the first look-up may happen inside a dlopen that holds the
+ * loader's lock, so waiting for another thread could be waiting for ourselves.
+ */
+#ifndef VS_SHIM_DRIVER_H
+#define VS_SHIM_DRIVER_H
+
+#include "shim/entries.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VS_DRIVER_MAP_SIZE 256 /* power of two, at least twice the hooks */
+
+struct vs_driver {
+    uintptr_t start, end;    /* extent of libcuda's mapping */
+    struct vs_entries real;  /* the driver's own functions */
+    struct vs_entries chain; /* the same, but a preload behind us that defines a name comes first */
+    struct {
+        uintptr_t real; /* 0 = empty */
+        void *hook;     /* NULL = two entries share the pointer but not the hook: left alone */
+    } map[VS_DRIVER_MAP_SIZE];
+};
+
+/* The driver, or NULL as long as no libcuda.so.1 is loaded in our namespace. The fast path is one
+ * load; without a driver each call searches the loaded objects. */
+const struct vs_driver *vs_driver_get(void);
+
+/* The hook for a pointer that a real look-up returned, or the pointer itself. Discovers the driver
+ * if the pointer lies in one. NULL gives NULL. */
+void *vs_driver_substitute(void *pointer);
+
+/* Is this one of the names in VS_ENTRY_HOOKS? */
+bool vs_driver_knows(const char *name);
+
+/* Does this driver have an entry point of that name? */
+bool vs_driver_has(const struct vs_driver *driver, const char *name);
+
+/* Keeps libcuda.so.1 loaded from now on, for our pointers into it must stay valid. Not for hot
+ * paths: calls dlopen. */
+void vs_driver_pin(void);
+
+/* Was a second copy of the driver seen, in another place (dlmopen, or a copy under another path)?
+ * Its calls are not ours. */
+bool vs_driver_second_seen(void);
+
+/* True if the address lies in the driver's code. */
+static inline bool vs_driver_contains(const struct vs_driver *driver, const void *address)
+{
+    return (uintptr_t)address - driver->start < driver->end - driver->start;
+}
+
+/* What a hook returns that was reached without any driver: only a weak reference in a program that
+ * does not link libcuda gets here. */
+#define vs_driver_missing CUDA_ERROR_STUB_LIBRARY
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Loaded ELF objects, read straight from memory: which are there, and what they define.
+ *
+ * The shim overrides dlsym and dlvsym, so it cannot ask them for the real ones, and a failed dlsym
+ * would leave a message for the program's next dlerror. Here a look-up has no side effect: no lock
+ * (but the loader's own in vs_elf_each), no malloc, no dlerror.
+ *
+ * Symbol versions are ignored: the first definition that the object offers under the name wins, the
+ * default version before hidden ones.
+ */
+#ifndef VS_SHIM_ELF_H
+#define VS_SHIM_ELF_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vs_elf_object {
+    uintptr_t base; /* load bias */
+    const ElfW(Dyn) * dynamic;
+    const char *name;     /* as the loader knows it; "" for the program */
+    uintptr_t start, end; /* extent of what is loaded; 0, 0 where unknown (see vs_elf_each) */
+    const char *strings;
+    const ElfW(Sym) * symbols;
+    const ElfW(Versym) * versions; /* NULL if unversioned */
+    const uint32_t *gnu_hash;      /* either hash may be NULL */
+    const uint32_t *sysv_hash;
+    const char *soname; /* NULL if none */
+    /* Relocations that are not relative ones: what the object imports, and where it landed. */
+    const ElfW(Rela) * relocations[2]; /* data and functions; either may be NULL */
+    size_t relocation_counts[2];
+};
+
+/* The object's definition of this function, or NULL. */
+void *vs_elf_symbol(const struct vs_elf_object *object, const char *name);
+
+/* The name of a relocation's symbol, and the slot that holds what it was bound to; NULL for kinds
+ * of relocation that are not plain imports. */
+const char *vs_elf_import(const struct vs_elf_object *object, const ElfW(Rela) * relocation,
+                          void *const **slot);
+
+/* Calls visit for every loaded object of our namespace, start and end known, until it returns
+ * non-zero, and returns that. Holds the loader's lock meanwhile: visit must not call into it. */
+int vs_elf_each(int (*visit)(const struct vs_elf_object *object, void *arg), void *arg);
+
+/* The first object behind this library in search order, among those loaded at program start, that
+ * defines name: what RTLD_NEXT would find for us. NULL if none does. Takes no lock: such objects
+ * are never unloaded. Works before any constructor has run. */
+void *vs_elf_next(const char *name);
+
+/* Does another namespace (dlmopen) hold an object whose file name starts so? Takes no lock; false
+ * on a loader too old to say. */
+bool vs_elf_other_namespace_has(const char *file);
+
+/* Is this address inside this library? */
+bool vs_elf_is_ours(const void *address);
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * The one table of driver entry points.
+ *
+ * VS_ENTRY_HOOKS lists what we stand in for: each row is an exported function of that name (defined
+ * in hooks_*.c with VS_HOOK), a typed pointer to the driver's own, and a row of the map from real
+ * pointer to hook. VS_ENTRY_CALLS lists what we only call. A new hook is one row here and one
+ * function there.
+ *
+ * Names are the driver's symbols, not the macros of cuda.h: this header turns those off, so it must
+ * be included before anything else that includes <cuda.h>.
+ *
+ * An entry that the driver lacks has a NULL pointer; its hook is then never reached, except through
+ * a weak reference (see vs_driver_missing).
+ */
+#ifndef VS_SHIM_ENTRIES_H
+#define VS_SHIM_ENTRIES_H
+
+#ifdef __cuda_cuda_h__
+#error "include entries.h before cuda.h"
+#endif
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#if CUDA_VERSION < 12000
+#error "cuda.h of CUDA 12.0 or later is needed (13.x is what this is tested with)"
+#endif
+
+#if CUDA_VERSION < 12030
+typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+#endif
+
+#if CUDA_VERSION < 12040
+CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,
+                                             const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
+CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *,
+                                                  const CUgraphEdgeData *, size_t,
+                                                  CUstreamCaptureMode);
+#endif
+
+/* clang-format off */
+#define VS_ENTRY_HOOKS(X) \
+    X(cuInit) \
+    X(cuGetProcAddress) \
+    X(cuGetProcAddress_v2) \
+    /* memory: plain */ \
+    X(cuMemAlloc) \
+    X(cuMemAlloc_v2) \
+    X(cuMemAllocPitch) \
+    X(cuMemAllocPitch_v2) \
+    X(cuMemAllocManaged) \
+    X(cuMemFree) \
+    X(cuMemFree_v2) \
+    /* memory: stream-ordered */ \
+    X(cuMemAllocAsync) \
+    X(cuMemAllocAsync_ptsz) \
+    X(cuMemAllocFromPoolAsync) \
+    X(cuMemAllocFromPoolAsync_ptsz) \
+    X(cuMemFreeAsync) \
+    X(cuMemFreeAsync_ptsz) \
+    /* contexts, which take memory along when they die */ \
+    X(cuCtxDestroy) \
+    X(cuCtxDestroy_v2) \
+    X(cuDevicePrimaryCtxRetain) \
+    X(cuDevicePrimaryCtxRelease) \
+    X(cuDevicePrimaryCtxRelease_v2) \
+    X(cuDevicePrimaryCtxReset) \
+    X(cuDevicePrimaryCtxReset_v2) \
+    /* captures, in which stream-ordered calls become graph nodes */ \
+    X(cuStreamBeginCapture) \
+    X(cuStreamBeginCapture_ptsz) \
+    X(cuStreamBeginCapture_v2) \
+    X(cuStreamBeginCapture_v2_ptsz) \
+    X(cuStreamBeginCaptureToGraph) \
+    X(cuStreamBeginCaptureToGraph_ptsz) \
+    X(cuStreamEndCapture) \
+    X(cuStreamEndCapture_ptsz)
+
+#define VS_ENTRY_CALLS(X) \
+    X(cuCtxGetCurrent) \
+    X(cuCtxGetDevice) \
+    X(cuDeviceGet) \
+    X(cuDeviceGetCount) \
+    X(cuDeviceGetName) \
+    X(cuDeviceGetUuid) \
+    X(cuDeviceGetUuid_v2) \
+    X(cuDevicePrimaryCtxGetState) \
+    X(cuDeviceTotalMem_v2) \
+    X(cuDriverGetVersion) \
+    X(cuMemGetInfo_v2) \
+    X(cuPointerGetAttribute) \
+    X(cuStreamGetCtx) \
+    X(cuStreamIsCapturing) \
+    X(cuStreamIsCapturing_ptsz)
+/* clang-format on */
+
+#define VS_ENTRY_POINTER(name) __typeof__(&name) name;
+
+struct vs_entries {
+    VS_ENTRY_HOOKS(VS_ENTRY_POINTER)
+    VS_ENTRY_CALLS(VS_ENTRY_POINTER)
+};
+
+/* Defines a hook: exported under the driver's name, and only there. */
+#define VS_HOOK __attribute__((visibility("default"))) CUresult CUDAAPI
+
+#endif

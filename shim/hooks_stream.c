@@ -1,0 +1,145 @@
+/*
+ * Hooks: stream-ordered memory, and the captures that turn such calls into graph nodes.
+ *
+ * Each entry point has a _ptsz twin, in which stream 0 means the thread's own default stream.
+ */
+#include "shim/capture.h"
+#include "shim/count.h"
+#include "shim/process.h"
+
+#include <stdatomic.h>
+
+bool vs_capture_records(const struct vs_guard *guard, CUstream stream,
+                        enum vs_capture_default_stream twin)
+{
+    const struct vs_entries *real = &guard->driver->real;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult (*query)(CUstream, CUstreamCaptureStatus *) =
+        twin == VS_CAPTURE_PER_THREAD ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
+
+    if (__builtin_expect(
+            atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed) == 0,
+            1)) {
+        return false;
+    }
+    return query != NULL && query(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The two twins of each call differ in nothing but the entry they call. */
+#define ALLOC_ASYNC(name, twin)                                                                    \
+    VS_HOOK name(CUdeviceptr *address, size_t bytes, CUstream stream)                              \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        if (!vs_count_allowed()) {                                                                 \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        }                                                                                          \
+        bool recorded = vs_capture_records(&guard, stream, twin);                                  \
+        CUresult result = guard.entries->name(address, bytes, stream);                             \
+        if (!recorded) {                                                                           \
+            vs_count_alloc(&guard, result, address,                                                \
+                           &(struct vs_count_request){                                             \
+                               .bytes = bytes, .kind = VS_KIND_ASYNC, .stream = stream});          \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+ALLOC_ASYNC(cuMemAllocAsync, VS_CAPTURE_LEGACY)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
+
+#define ALLOC_FROM_POOL(name, twin)                                                                \
+    VS_HOOK name(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)           \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        if (!vs_count_allowed()) {                                                                 \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        }                                                                                          \
+        bool recorded = vs_capture_records(&guard, stream, twin);                                  \
+        CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
+        if (!recorded) {                                                                           \
+            vs_count_alloc(&guard, result, address,                                                \
+                           &(struct vs_count_request){.bytes = bytes,                              \
+                                                      .kind = VS_KIND_ASYNC,                       \
+                                                      .stream = stream,                            \
+                                                      .device_free = true});                       \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, VS_CAPTURE_LEGACY)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
+
+#define FREE_ASYNC(name, twin)                                                                     \
+    VS_HOOK name(CUdeviceptr address, CUstream stream)                                             \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        struct vs_alloc alloc;                                                                     \
+        bool known = !vs_capture_records(&guard, stream, twin) &&                                  \
+                     vs_count_free_begin(&guard, address, &alloc);                                 \
+        CUresult result = guard.entries->name(address, stream);                                    \
+        vs_count_free_end(known, result, &alloc);                                                  \
+        return result;                                                                             \
+    }
+
+FREE_ASYNC(cuMemFreeAsync, VS_CAPTURE_LEGACY)
+FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
+
+static CUresult begun(CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        atomic_fetch_add_explicit(&vs_process_page->active_captures, 1, memory_order_relaxed);
+    }
+    return result;
+}
+
+/* These results leave the capture ended; the others say that there was none, or not ours to end. */
+static CUresult ended(CUresult result)
+{
+    int32_t active = atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed);
+
+    switch (result) {
+    case CUDA_SUCCESS:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+        while (active > 0 && !atomic_compare_exchange_weak_explicit(
+                                 &vs_process_page->active_captures, &active, active - 1,
+                                 memory_order_relaxed, memory_order_relaxed)) {
+        }
+        break;
+    default:
+        break;
+    }
+    return result;
+}
+
+#define BEGIN(name, parameters, arguments)                                                         \
+    VS_HOOK name parameters                                                                        \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name arguments;                                           \
+        return guard.counts ? begun(result) : result;                                              \
+    }
+
+#define END(name)                                                                                  \
+    VS_HOOK name(CUstream stream, CUgraph *graph)                                                  \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name(stream, graph);                                      \
+        return guard.counts ? ended(result) : result;                                              \
+    }
+
+BEGIN(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGIN(cuStreamBeginCapture_ptsz, (CUstream stream), (stream))
+BEGIN(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+
+#define TO_GRAPH_PARAMETERS                                                                        \
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,                              \
+     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+#define TO_GRAPH_ARGUMENTS (stream, graph, dependencies, edges, count, mode)
+
+BEGIN(cuStreamBeginCaptureToGraph, TO_GRAPH_PARAMETERS, TO_GRAPH_ARGUMENTS)
+BEGIN(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH_PARAMETERS, TO_GRAPH_ARGUMENTS)
+
+END(cuStreamEndCapture)
+END(cuStreamEndCapture_ptsz)

@@ -1,0 +1,65 @@
+/*
+ * The life of the process: when the shim is armed, who owns what it knows, and the last moment.
+ *
+ * All state that must not outlive a fork lies on one page that the kernel wipes in the child
+ * (MADV_WIPEONFORK; an atfork handler does the same where the kernel can't). So a forked child
+ * finds itself UNARMED without asking, and the hot path is one load. A vfork child shares our
+ * memory and sees ARMED; whatever would write for it compares the owner's pid first.
+ */
+#ifndef VS_SHIM_PROCESS_H
+#define VS_SHIM_PROCESS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum vs_process_state {
+    VS_PROCESS_UNARMED, /* CUDA not initialised here (or not yet by this child); must be 0 */
+    VS_PROCESS_ARMED,   /* counting */
+    VS_PROCESS_REFUSED, /* a cap that cannot hold: no memory for this process */
+    VS_PROCESS_WRITING, /* the report is being written */
+    VS_PROCESS_DONE,    /* the report is written: calls pass through */
+    VS_PROCESS_OFF      /* an internal fault: said once, calls pass through */
+};
+
+struct vs_process_page {
+    _Atomic uint32_t state;
+    _Atomic int32_t active_captures; /* stream captures begun and not ended, process-wide */
+    pid_t owner;                     /* valid when state is not UNARMED */
+    pthread_mutex_t arming;          /* all zero is an unlocked mutex */
+    bool options_loaded;
+    int options_result;
+};
+
+extern struct vs_process_page *vs_process_page; /* never NULL */
+
+static inline enum vs_process_state vs_process_state(void)
+{
+    return (enum vs_process_state)atomic_load_explicit(&vs_process_page->state,
+                                                       memory_order_acquire);
+}
+
+static inline void vs_process_set(enum vs_process_state state)
+{
+    atomic_store_explicit(&vs_process_page->state, (uint32_t)state, memory_order_release);
+}
+
+/* From one state to another; false if it was not in the first. */
+static inline bool vs_process_move(enum vs_process_state from, enum vs_process_state to)
+{
+    uint32_t expected = (uint32_t)from;
+
+    return atomic_compare_exchange_strong(&vs_process_page->state, &expected, (uint32_t)to);
+}
+
+/* Gives the process a page of its own that does not survive fork. Call before arming; idempotent,
+ * from any thread. Returns 0 or -errno. */
+int vs_process_prepare(void);
+
+/* True in the process that armed the shim; false in a vfork child that only borrows our memory. One
+ * system call. */
+bool vs_process_is_owner(void);
+
+#endif
