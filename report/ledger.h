@@ -56,16 +56,18 @@ struct vs_alloc {
 };
 
 /*
- * Opens this process's ledger. start_ns is CLOCK_MONOTONIC at process start: all times of the report
- * count from it. Returns 0 or -errno (mapping refused). Call once per process (again after fork);
- * not concurrently with itself. Nothing else here may be called before it.
+ * Opens this process's ledger. start_ns is CLOCK_MONOTONIC at process start: all times of the
+ * report count from it. Returns 0 or -errno (mapping refused). Call once per process (again after
+ * fork); not concurrently with itself. Nothing else here may be called before it.
  */
 int vs_ledger_open(uint64_t start_ns);
 
 /* Announces a device. Before its first allocation; index < VS_LEDGER_MAX_DEVICES else -EINVAL. */
 int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *device);
 
-/* An allocation that succeeded: counts it and remembers it. A second allocation at the same address
+/* An allocation that succeeded: counts it and remembers it (at_ns is set here). One that no host
+ * memory can be had for, or whose device or kind is out of range, is not counted, but said in the
+ * report's notes. A second allocation at the same address
  * without a free between replaces the first, which counts as freed (the driver knows better). */
 void vs_ledger_alloc(const struct vs_alloc *alloc);
 
@@ -79,24 +81,33 @@ void vs_ledger_free_undo(const struct vs_alloc *alloc);
 /* The allocation that starts at this address; false if there is none. */
 bool vs_ledger_find(uint64_t address, struct vs_alloc *out);
 
+/* What the pool holds from the driver, and pinned host memory: changes, in bytes, up or down. */
+void vs_ledger_reserved(uint32_t device, int64_t delta);
+void vs_ledger_host_pinned(uint32_t device, int64_t delta);
+
 /* A request that the program saw fail, for whatever reason. */
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes);
 
-enum vs_verdict { VS_VERDICT_OVER_LIMIT, VS_VERDICT_DEVICE_FULL, VS_VERDICT_FRAGMENTED,
-                  VS_VERDICT_PENDING };
+enum vs_verdict {
+    VS_VERDICT_OVER_LIMIT,
+    VS_VERDICT_DEVICE_FULL,
+    VS_VERDICT_FRAGMENTED,
+    VS_VERDICT_PENDING
+};
 
-/* A request that failed for lack of memory, with the driver's free memory at that moment (UINT64_MAX
- * = unknown). Kept for the report's ooms[] (bounded: the first 64, then counted). Also counts as
- * vs_ledger_alloc_failed. */
+/* A request that failed for lack of memory, with the driver's free memory at that moment
+ * (UINT64_MAX = unknown). Kept for the report's ooms[] (bounded: the first 64, then counted). Also
+ * counts as vs_ledger_alloc_failed. */
 void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
                    enum vs_verdict verdict);
 
-/* A context died and took its memory along: it is no longer live, but what the program had not freed
- * by then stays a leak. Returns the number of allocations dropped. Slow (walks everything). */
+/* A context died and took its memory along: it is no longer live, but what the program had not
+ * freed by then stays a leak. Returns the number of allocations dropped. Slow (walks everything).
+ */
 size_t vs_ledger_context_gone(uint64_t context);
 
-/* One sentence for the report's notes[], with a short machine-readable code ("deepbind", …). The same
- * code and text twice is kept once; bounded. Both strings are copied. */
+/* One sentence for the report's notes[], with a short machine-readable code ("deepbind", …). The
+ * same code and text twice is kept once; bounded. Both strings are copied. */
 void vs_ledger_note(const char *code, const char *text);
 
 #endif

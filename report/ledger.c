@@ -1,0 +1,356 @@
+/*
+ * The ledger (see ledger.h): counters in one mapping (layout.h), allocations in the live table.
+ *
+ * Invariants: an allocation is in the live table from before it is counted until after it stops
+ * being counted, or is held by a caller between free_begin and free_done. What the table can't
+ * remember is not counted at all, but as untracked. Bytes stop counting when the driver has freed
+ * them (free_done), not before: they occupy the device until then.
+ *
+ * Lock order: a shard of the live table, then (only when a context dies) `rare` or the timeline's
+ * lock, which are leaves.
+ */
+#include "report/ledger.h"
+
+#include <string.h>
+
+#include "report/layout.h"
+#include "report/live.h"
+#include "report/self.h"
+#include "report/sys.h"
+
+static struct vs_ledger *ledger;
+static struct vs_live *live;
+
+static const char *const kind_names[VS_KIND_COUNT] = {
+    [VS_KIND_POOL] = "pool",   [VS_KIND_PLAIN] = "plain",       [VS_KIND_ASYNC] = "async",
+    [VS_KIND_VMM] = "vmm",     [VS_KIND_MANAGED] = "managed",   [VS_KIND_ARRAY] = "array",
+    [VS_KIND_GRAPH] = "graph", [VS_KIND_OVERFLOW] = "overflow", [VS_KIND_CONTEXT] = "context",
+};
+
+const char *vs_kind_name(enum vs_kind kind)
+{
+    return (unsigned)kind < VS_KIND_COUNT ? kind_names[kind] : "unknown";
+}
+
+struct vs_ledger *vs_ledger_self(void)
+{
+    return ledger;
+}
+
+struct vs_live *vs_ledger_live(void)
+{
+    return live;
+}
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void count(_Atomic uint64_t *word, uint64_t by)
+{
+    atomic_fetch_add_explicit(word, by, memory_order_relaxed);
+}
+
+/* CLOCK_MONOTONIC to time since process start. The coarse clock may lag behind the start. */
+static uint64_t since_start(uint64_t clock_ns)
+{
+    uint64_t start = ledger->header.start_ns;
+    return clock_ns > start ? clock_ns - start : 0;
+}
+
+static uint64_t precise_now(void)
+{
+    return since_start(vs_sys_clock(CLOCK_MONOTONIC));
+}
+
+/* Returns what was there before. peak_at may be NULL; after a race of two new peaks it may name the
+ * lower one's moment, some instructions away. */
+static uint64_t gauge_add(struct vs_ledger_gauge *gauge, uint64_t bytes, _Atomic uint64_t *peak_at,
+                          uint64_t t_ns)
+{
+    uint64_t before = atomic_fetch_add_explicit(&gauge->now, bytes, memory_order_relaxed);
+    uint64_t after = before + bytes;
+    uint64_t peak = load(&gauge->peak);
+    while (after > peak) {
+        if (!atomic_compare_exchange_weak_explicit(&gauge->peak, &peak, after, memory_order_relaxed,
+                                                   memory_order_relaxed))
+            continue;
+        if (peak_at)
+            atomic_store_explicit(peak_at, t_ns, memory_order_relaxed);
+        break;
+    }
+    return before;
+}
+
+static uint64_t gauge_sub(struct vs_ledger_gauge *gauge, uint64_t bytes)
+{
+    return atomic_fetch_sub_explicit(&gauge->now, bytes, memory_order_relaxed);
+}
+
+static void gauge_move(struct vs_ledger_gauge *gauge, int64_t delta, _Atomic uint64_t *peak_at)
+{
+    if (delta >= 0)
+        gauge_add(gauge, (uint64_t)delta, peak_at, precise_now());
+    else
+        gauge_sub(gauge, -(uint64_t)delta);
+}
+
+static bool charged(uint32_t kind)
+{
+    return kind != VS_KIND_OVERFLOW;
+}
+
+static void untracked(uint64_t bytes)
+{
+    count(&ledger->untracked_count, 1);
+    count(&ledger->untracked_bytes, bytes);
+}
+
+static void count_alloc(const struct vs_alloc *alloc)
+{
+    struct vs_ledger_counters *device = &ledger->device[alloc->device];
+    uint64_t bytes = alloc->bytes;
+    struct vs_timeline_sample before, after;
+
+    after.t_ns = since_start(alloc->at_ns);
+    before.live_bytes = gauge_add(&device->live, bytes, &device->live_peak_at_ns, after.t_ns);
+    gauge_add(&device->by_kind[alloc->kind], bytes, NULL, 0);
+    after.live_bytes = before.live_bytes + bytes;
+    if (charged(alloc->kind)) {
+        before.used_bytes = gauge_add(&device->used, bytes, NULL, 0);
+        after.used_bytes = before.used_bytes + bytes;
+    } else {
+        before.used_bytes = after.used_bytes = load(&device->used.now);
+    }
+    count(&device->alloc_count, 1);
+    count(&device->alloc_bytes, bytes);
+    before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
+    vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
+}
+
+static void count_gone(const struct vs_alloc *alloc, _Atomic uint64_t *counter, uint64_t t_ns)
+{
+    struct vs_ledger_counters *device = &ledger->device[alloc->device];
+    uint64_t bytes = alloc->bytes;
+    struct vs_timeline_sample before, after;
+
+    after.t_ns = t_ns;
+    before.live_bytes = gauge_sub(&device->live, bytes);
+    gauge_sub(&device->by_kind[alloc->kind], bytes);
+    after.live_bytes = before.live_bytes - bytes;
+    if (charged(alloc->kind)) {
+        before.used_bytes = gauge_sub(&device->used, bytes);
+        after.used_bytes = before.used_bytes - bytes;
+    } else {
+        before.used_bytes = after.used_bytes = load(&device->used.now);
+    }
+    count(counter, 1);
+    before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
+    vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
+}
+
+static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
+{
+    count_gone(alloc, &ledger->device[alloc->device].free_count, since_start(clock_ns));
+}
+
+int vs_ledger_open(uint64_t start_ns)
+{
+    struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
+    struct vs_live *table = vs_live_open();
+    if (!fresh || !table) {
+        if (fresh)
+            vs_sys_unmap(fresh, sizeof *fresh);
+        return -ENOMEM;
+    }
+    uint64_t now = vs_sys_clock(CLOCK_MONOTONIC);
+    uint64_t age = now > start_ns ? now - start_ns : 0;
+    fresh->header = (struct vs_ledger_header){
+        .magic = VS_LEDGER_MAGIC,
+        .version = VS_LEDGER_VERSION,
+        .header_bytes = sizeof fresh->header,
+        .total_bytes = sizeof *fresh,
+        .device_bytes = sizeof fresh->device[0],
+        .device_count = VS_LEDGER_MAX_DEVICES,
+        .start_ns = start_ns,
+        .start_unix_ns = vs_sys_clock(CLOCK_REALTIME) - age,
+    };
+    vs_process_collect(&fresh->process);
+    vs_timeline_init(&fresh->timeline);
+    /* A parent's ledger: the mapping goes, its live table stays where it is (walking its slabs
+     * could meet a change that another thread of the parent had under way). */
+    if (ledger)
+        vs_sys_unmap(ledger, sizeof *ledger);
+    ledger = fresh;
+    live = table;
+    return 0;
+}
+
+int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *info)
+{
+    if (index >= VS_LEDGER_MAX_DEVICES)
+        return -EINVAL;
+    struct vs_ledger_counters *device = &ledger->device[index];
+    device->info = *info;
+    device->info.uuid[sizeof info->uuid - 1] = '\0';
+    device->info.name[sizeof info->name - 1] = '\0';
+    atomic_store_explicit(&device->known, 1, memory_order_release);
+    return 0;
+}
+
+void vs_ledger_alloc(const struct vs_alloc *given)
+{
+    struct vs_alloc alloc = *given, replaced;
+    alloc.at_ns = vs_sys_clock(CLOCK_MONOTONIC_COARSE);
+    if (alloc.device >= VS_LEDGER_MAX_DEVICES || alloc.kind >= VS_KIND_COUNT) {
+        untracked(alloc.bytes);
+        return;
+    }
+    int rc = vs_live_put(live, &alloc, &replaced);
+    if (rc < 0) {
+        untracked(alloc.bytes);
+        return;
+    }
+    if (rc == 1)
+        count_free(&replaced, alloc.at_ns);
+    count_alloc(&alloc);
+}
+
+bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out)
+{
+    return vs_live_take(live, address, out);
+}
+
+void vs_ledger_free_done(const struct vs_alloc *alloc)
+{
+    count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+}
+
+void vs_ledger_free_undo(const struct vs_alloc *alloc)
+{
+    int rc = vs_live_put_back(live, alloc);
+    if (rc == 0)
+        return;
+    if (rc < 0)
+        untracked(alloc->bytes);
+    count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+}
+
+bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
+{
+    return vs_live_get(live, address, out);
+}
+
+void vs_ledger_reserved(uint32_t device, int64_t delta)
+{
+    if (device < VS_LEDGER_MAX_DEVICES)
+        gauge_move(&ledger->device[device].reserved, delta,
+                   &ledger->device[device].reserved_peak_at_ns);
+}
+
+void vs_ledger_host_pinned(uint32_t device, int64_t delta)
+{
+    if (device < VS_LEDGER_MAX_DEVICES)
+        gauge_move(&ledger->device[device].host_pinned, delta, NULL);
+}
+
+void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes)
+{
+    (void)bytes;
+    if (device < VS_LEDGER_MAX_DEVICES)
+        count(&ledger->device[device].failed_count, 1);
+}
+
+void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
+                   enum vs_verdict verdict)
+{
+    if (device >= VS_LEDGER_MAX_DEVICES)
+        return;
+    struct vs_ledger_counters *counters = &ledger->device[device];
+    uint64_t now = precise_now();
+    vs_ledger_alloc_failed(device, bytes);
+    vs_lock_take(&ledger->rare);
+    ledger->ooms_seen++;
+    if (ledger->oom_count < VS_LEDGER_OOMS)
+        ledger->ooms[ledger->oom_count++] = (struct vs_ledger_oom){
+            .t_ns = now,
+            .requested_bytes = bytes,
+            .live_bytes = load(&counters->live.now),
+            .reserved_bytes = load(&counters->reserved.now),
+            .driver_free_bytes = driver_free_bytes,
+            .device = device,
+            .verdict = (uint32_t)verdict,
+        };
+    vs_lock_drop(&ledger->rare);
+}
+
+/* rare is held. */
+static void keep_gone(const struct vs_alloc *alloc)
+{
+    uint64_t hash = (alloc->bytes * 64 + alloc->device) * VS_KIND_COUNT + alloc->kind;
+    hash = hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    for (unsigned i = 0; i < 32; i++) {
+        struct vs_ledger_gone *gone = &ledger->gone[(hash + i) % VS_LEDGER_GONE];
+        if (gone->count && (gone->bytes != alloc->bytes || gone->device != alloc->device ||
+                            gone->kind != alloc->kind))
+            continue;
+        gone->bytes = alloc->bytes;
+        gone->device = alloc->device;
+        gone->kind = alloc->kind;
+        gone->count++;
+        return;
+    }
+    ledger->gone_rest[alloc->device].bytes += alloc->bytes;
+    ledger->gone_rest[alloc->device].count++;
+}
+
+struct context_death {
+    uint64_t context;
+    uint64_t t_ns;
+    size_t dropped;
+};
+
+static bool dies(const struct vs_alloc *alloc, void *argument)
+{
+    struct context_death *death = argument;
+    if (alloc->context != death->context)
+        return false;
+    vs_lock_take(&ledger->rare);
+    keep_gone(alloc);
+    vs_lock_drop(&ledger->rare);
+    count_gone(alloc, &ledger->device[alloc->device].gone_count, death->t_ns);
+    death->dropped++;
+    return true;
+}
+
+size_t vs_ledger_context_gone(uint64_t context)
+{
+    struct context_death death = {context, precise_now(), 0};
+    if (context != 0)
+        vs_live_each(live, dies, &death);
+    return death.dropped;
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    size_t length = strnlen(from, size - 1);
+    memcpy(to, from, length);
+    memset(to + length, 0, size - length);
+}
+
+void vs_ledger_note(const char *code, const char *text)
+{
+    struct vs_ledger_note note;
+    bool there = false;
+    copy_text(note.code, sizeof note.code, code);
+    copy_text(note.text, sizeof note.text, text);
+    vs_lock_take(&ledger->rare);
+    for (uint32_t i = 0; i < ledger->note_count && !there; i++)
+        there = memcmp(&ledger->notes[i], &note, sizeof note) == 0;
+    if (!there && ledger->note_count < VS_LEDGER_NOTES)
+        ledger->notes[ledger->note_count++] = note;
+    else if (!there)
+        ledger->notes_dropped++;
+    vs_lock_drop(&ledger->rare);
+}

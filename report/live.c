@@ -1,0 +1,257 @@
+/*
+ * The live table (see live.h), on uthash.
+ *
+ * What is bent of uthash, and why:
+ * - its memory comes from the shard's own slabs or straight from mmap, and running out is an answer
+ *   instead of the end of the host program (HASH_NONFATAL_OOM);
+ * - each shard holds one entry of its own, the keeper, whose address no allocation has: uthash
+ * tears its table down with the last entry, and a loop of one allocation would rebuild it each
+ * time;
+ * - the hash is computed once: its top bits choose the shard, the others the bucket.
+ *
+ * Lock order: a shard's lock is a leaf.
+ */
+#include "report/live.h"
+
+#include <string.h>
+
+#include "report/lock.h"
+#include "report/sys.h"
+
+struct shard;
+static void *bucket_memory(struct shard *shard, size_t bytes);
+static void bucket_release(struct shard *shard, void *at, size_t bytes);
+
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(entry) ((void)(entry))
+#define uthash_malloc(bytes) bucket_memory(shard, bytes)
+#define uthash_free(at, bytes) bucket_release(shard, at, bytes)
+#define HASH_KEYCMP(a, b, bytes) (*(const uint64_t *)(a) != *(const uint64_t *)(b))
+#define HASH_FUNCTION(key, bytes, out) ((out) = bucket_hash(mix(*(const uint64_t *)(key))))
+#include <uthash.h>
+
+#define SHARD_BITS 6
+#define SHARDS (1u << SHARD_BITS)
+#define FIRST_SLAB ((size_t)64 << 10)
+#define LARGEST_SLAB ((size_t)4 << 20)
+#define OWN_MAPPING ((size_t)16 << 10) /* bucket arrays from here on are mapped one by one */
+#define KEEPER UINT64_MAX
+#define END_WAIT_MS 1000
+
+struct entry {
+    struct vs_alloc alloc;
+    UT_hash_handle hh;
+};
+_Static_assert(sizeof(struct entry) <= 96, "the promise of 128 bytes counts on 96 per entry");
+
+struct shard {
+    struct vs_lock lock;
+    struct entry *table; /* uthash's head */
+    struct entry *free;  /* linked through hh.next */
+    char *slab;          /* untouched part of the newest slab */
+    size_t slab_left;
+    size_t mapped;
+    struct entry keeper;
+} __attribute__((aligned(64)));
+
+struct vs_live {
+    struct shard shards[SHARDS];
+};
+
+static inline uint64_t mix(uint64_t x)
+{
+    x ^= x >> 32;
+    x *= UINT64_C(0x9e3779b97f4a7c15);
+    x ^= x >> 29;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    return x;
+}
+
+static inline unsigned bucket_hash(uint64_t mixed)
+{
+    return (unsigned)(mixed >> (64 - SHARD_BITS - 32));
+}
+
+static inline struct shard *shard_of(struct vs_live *live, uint64_t mixed)
+{
+    return &live->shards[mixed >> (64 - SHARD_BITS)];
+}
+
+/* Memory of a shard that is never given back. bytes is far below FIRST_SLAB. */
+static void *carve(struct shard *shard, size_t bytes)
+{
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (shard->slab_left < bytes) {
+        size_t slab = shard->mapped / 2;
+        slab = slab < FIRST_SLAB ? FIRST_SLAB : slab > LARGEST_SLAB ? LARGEST_SLAB : slab;
+        slab &= ~(size_t)4095;
+        char *at = vs_sys_map(slab);
+        if (!at)
+            return NULL;
+        shard->slab = at;
+        shard->slab_left = slab;
+        shard->mapped += slab;
+    }
+    void *at = shard->slab;
+    shard->slab += bytes;
+    shard->slab_left -= bytes;
+    return at;
+}
+
+static void *bucket_memory(struct shard *shard, size_t bytes)
+{
+    if (bytes < OWN_MAPPING)
+        return carve(shard, bytes);
+    void *at = vs_sys_map(bytes);
+    if (at)
+        shard->mapped += bytes;
+    return at;
+}
+
+/* Small arrays are left behind: those outgrown add up to less than the one in use. */
+static void bucket_release(struct shard *shard, void *at, size_t bytes)
+{
+    if (bytes < OWN_MAPPING)
+        return;
+    vs_sys_unmap(at, bytes);
+    shard->mapped -= bytes;
+}
+
+static struct entry *find(struct shard *shard, uint64_t address, unsigned hash)
+{
+    struct entry *entry = NULL;
+    HASH_FIND_BYHASHVALUE(hh, shard->table, &address, sizeof address, hash, entry);
+    return entry;
+}
+
+static bool add(struct shard *shard, struct entry *entry, unsigned hash)
+{
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, shard->table, &entry->alloc.address,
+                                sizeof entry->alloc.address, hash, entry);
+    return entry->hh.tbl != NULL;
+}
+
+static void drop(struct shard *shard, struct entry *entry)
+{
+    HASH_DELETE(hh, shard->table, entry);
+    entry->hh.next = shard->free;
+    shard->free = entry;
+}
+
+static bool insert(struct shard *shard, const struct vs_alloc *alloc, unsigned hash)
+{
+    if (!shard->table) {
+        shard->keeper.alloc.address = KEEPER;
+        if (!add(shard, &shard->keeper, bucket_hash(mix(KEEPER))))
+            return false;
+    }
+    struct entry *entry = shard->free;
+    if (entry)
+        shard->free = entry->hh.next;
+    else if (!(entry = carve(shard, sizeof *entry)))
+        return false;
+    entry->alloc = *alloc;
+    if (add(shard, entry, hash))
+        return true;
+    entry->hh.next = shard->free;
+    shard->free = entry;
+    return false;
+}
+
+struct vs_live *vs_live_open(void)
+{
+    return vs_sys_map(sizeof(struct vs_live));
+}
+
+int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced)
+{
+    if (alloc->address == KEEPER)
+        return -ENOMEM;
+    uint64_t mixed = mix(alloc->address);
+    struct shard *shard = shard_of(live, mixed);
+    int rc = 0;
+    vs_lock_take(&shard->lock);
+    struct entry *old = find(shard, alloc->address, bucket_hash(mixed));
+    if (old) {
+        *replaced = old->alloc;
+        old->alloc = *alloc;
+        rc = 1;
+    } else if (!insert(shard, alloc, bucket_hash(mixed))) {
+        rc = -ENOMEM;
+    }
+    vs_lock_drop(&shard->lock);
+    return rc;
+}
+
+int vs_live_put_back(struct vs_live *live, const struct vs_alloc *alloc)
+{
+    uint64_t mixed = mix(alloc->address);
+    struct shard *shard = shard_of(live, mixed);
+    int rc = 1;
+    vs_lock_take(&shard->lock);
+    if (!find(shard, alloc->address, bucket_hash(mixed)))
+        rc = insert(shard, alloc, bucket_hash(mixed)) ? 0 : -ENOMEM;
+    vs_lock_drop(&shard->lock);
+    return rc;
+}
+
+bool vs_live_take(struct vs_live *live, uint64_t address, struct vs_alloc *out)
+{
+    if (address == KEEPER)
+        return false;
+    uint64_t mixed = mix(address);
+    struct shard *shard = shard_of(live, mixed);
+    vs_lock_take(&shard->lock);
+    struct entry *entry = find(shard, address, bucket_hash(mixed));
+    if (entry) {
+        *out = entry->alloc;
+        drop(shard, entry);
+    }
+    vs_lock_drop(&shard->lock);
+    return entry != NULL;
+}
+
+bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out)
+{
+    if (address == KEEPER)
+        return false;
+    uint64_t mixed = mix(address);
+    struct shard *shard = shard_of(live, mixed);
+    vs_lock_take(&shard->lock);
+    struct entry *entry = find(shard, address, bucket_hash(mixed));
+    if (entry)
+        *out = entry->alloc;
+    vs_lock_drop(&shard->lock);
+    return entry != NULL;
+}
+
+unsigned vs_live_each(struct vs_live *live, vs_live_visit *visit, void *context)
+{
+    unsigned left_out = 0;
+    for (unsigned i = 0; i < SHARDS; i++) {
+        struct shard *shard = &live->shards[i];
+        if (!vs_lock_take_within(&shard->lock, END_WAIT_MS)) {
+            left_out++;
+            continue;
+        }
+        struct entry *entry, *next;
+        HASH_ITER(hh, shard->table, entry, next)
+        {
+            if (entry != &shard->keeper && visit(&entry->alloc, context))
+                drop(shard, entry);
+        }
+        vs_lock_drop(&shard->lock);
+    }
+    return left_out;
+}
+
+size_t vs_live_mapped_bytes(struct vs_live *live)
+{
+    size_t bytes = sizeof *live;
+    for (unsigned i = 0; i < SHARDS; i++) {
+        vs_lock_take(&live->shards[i].lock);
+        bytes += live->shards[i].mapped;
+        vs_lock_drop(&live->shards[i].lock);
+    }
+    return bytes;
+}

@@ -1,0 +1,46 @@
+/*
+ * The live table: address -> allocation, for every allocation that the program still holds.
+ *
+ * 64 shards by a hash of the address, each a hash table (uthash) behind a lock of its own. Entries
+ * come from mapped slabs and go back to a list of the shard; slabs are never unmapped. No malloc; a
+ * system call only when a shard grows. Host memory per live allocation: 96 bytes for the entry and
+ * 8 to 16 for its share of the buckets.
+ *
+ * Every function may be called from any thread. No lock is held on return, and visitors are the
+ * only thing that is called with one held.
+ */
+#ifndef VS_REPORT_LIVE_H
+#define VS_REPORT_LIVE_H
+
+#include "report/ledger.h"
+
+struct vs_live;
+
+/* An empty table, or NULL when the mapping is refused. There is no close: a table lives as long as
+ * its process, and a forked child just makes a new one. */
+struct vs_live *vs_live_open(void);
+
+/* Remembers *alloc. 0: done. 1: it took the place of another at that address, copied to *replaced.
+ * -ENOMEM: not remembered. */
+int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced);
+
+/* As put, but one that is already there stays: 1 then. */
+int vs_live_put_back(struct vs_live *live, const struct vs_alloc *alloc);
+
+/* Forgets the allocation that starts at address and copies it to *out; false if there is none. */
+bool vs_live_take(struct vs_live *live, uint64_t address, struct vs_alloc *out);
+
+/* Copies it to *out and keeps it. */
+bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out);
+
+/* Calls visit for each allocation with its shard locked (visit must not call back into the table);
+ * those for which it returns true are forgotten. Not a snapshot when others work meanwhile. Returns
+ * how many shards were left out because their lock could not be had within a second (0 but for a
+ * process that ends inside one). */
+typedef bool vs_live_visit(const struct vs_alloc *alloc, void *context);
+unsigned vs_live_each(struct vs_live *live, vs_live_visit *visit, void *context);
+
+/* Host memory mapped so far, in bytes, touched or not. */
+size_t vs_live_mapped_bytes(struct vs_live *live);
+
+#endif

@@ -1,0 +1,51 @@
+/* The slow half of lock.h: spinning, then sleeping. errno is left as it was found. */
+#include "report/lock.h"
+
+#include "report/sys.h"
+
+#define SPINS 128
+#define NAP_NS 50000
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool spin(struct vs_lock *lock)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0 && vs_lock_try(lock))
+            return true;
+        relax();
+    }
+    return false;
+}
+
+static void nap(void)
+{
+    struct timespec step = {0, NAP_NS};
+    VS_SYS(SYS_nanosleep, &step, NULL);
+}
+
+void vs_lock_wait(struct vs_lock *lock)
+{
+    while (!spin(lock))
+        nap();
+}
+
+bool vs_lock_take_within(struct vs_lock *lock, unsigned milliseconds)
+{
+    if (vs_lock_try(lock))
+        return true;
+    uint64_t deadline = vs_sys_clock(CLOCK_MONOTONIC) + (uint64_t)milliseconds * 1000000u;
+    while (!spin(lock)) {
+        if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline)
+            return false;
+        nap();
+    }
+    return true;
+}
