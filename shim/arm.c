@@ -220,7 +220,6 @@ void vs_arm(const struct vs_driver *driver)
     }
     page = vs_process_page;
     describe(&driver->real, &devices);
-    vs_driver_pin();
 
     pthread_mutex_lock(&page->arming);
     if (vs_process_state() == VS_PROCESS_UNARMED) {

@@ -3,8 +3,7 @@
  *
  * A driver object is built in a private mapping, complete, and published with one compare-and-swap:
  * two threads that build at once build the same, and one result is dropped. A published object is
- * never changed or freed. A libcuda that was unloaded and loaded elsewhere before anybody called
- * cuInit simply gets a new object; from cuInit on it is pinned.
+ * never changed or freed, and the driver that it describes is never unloaded.
  */
 #include "shim/driver.h"
 
@@ -17,7 +16,6 @@
 
 static struct vs_driver *current;
 static bool second_seen;
-static bool pinned;
 
 static const struct {
     const char *name;
@@ -32,7 +30,7 @@ enum {
     HOOK_COUNT = sizeof(hook_rows) / sizeof(hook_rows[0]),
     NAME_SLOTS = 256,
 };
-_Static_assert(HOOK_COUNT * 2 <= VS_DRIVER_MAP_SIZE, "the map is at most half full");
+_Static_assert(HOOK_COUNT * 4 <= VS_DRIVER_MAP_SIZE, "the map is at most half full");
 _Static_assert(HOOK_COUNT * 2 <= NAME_SLOTS && HOOK_COUNT < 255, "so is the index of names");
 
 static uint32_t name_hash(const char *name)
@@ -133,8 +131,20 @@ static void *chained(const struct vs_elf_object *object, const char *name)
     return next != NULL ? next : real;
 }
 
-static const struct vs_driver *build(const struct vs_elf_object *object, struct vs_driver *expected)
+/* Our pointers into the driver must stay valid from now on, whoever closes it. Found by its soname,
+ * without a search. */
+static void pin(void)
 {
+    void *(*open)(const char *, int) = (void *(*)(const char *, int))vs_elf_next("dlopen");
+
+    if (open != NULL) {
+        open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
+static const struct vs_driver *build(const struct vs_elf_object *object)
+{
+    struct vs_driver *expected = NULL;
     struct vs_driver *driver =
         mmap(NULL, sizeof(*driver), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -146,7 +156,9 @@ static const struct vs_driver *build(const struct vs_elf_object *object, struct 
 #define FIND(name)                                                                                 \
     driver->real.name = (__typeof__(&name))vs_elf_symbol(object, #name);                           \
     driver->chain.name = (__typeof__(&name))chained(object, #name);
-#define MAP(name) map_add(driver, (void *)driver->real.name, (void *)name);
+#define MAP(name)                                                                                  \
+    map_add(driver, (void *)driver->real.name, (void *)name);                                      \
+    map_add(driver, (void *)driver->chain.name, (void *)name);
     VS_ENTRY_HOOKS(FIND)
     VS_ENTRY_CALLS(FIND)
     VS_ENTRY_HOOKS(MAP)
@@ -158,6 +170,7 @@ static const struct vs_driver *build(const struct vs_elf_object *object, struct 
         munmap(driver, sizeof(*driver));
         return expected;
     }
+    pin();
     return driver;
 }
 
@@ -196,7 +209,7 @@ const struct vs_driver *vs_driver_get(void)
     if (__builtin_expect(driver != NULL, 1)) {
         return driver;
     }
-    return vs_elf_each(visit, &wanted) == 1 ? build(&wanted.found, NULL) : NULL;
+    return vs_elf_each(visit, &wanted) == 1 ? build(&wanted.found) : NULL;
 }
 
 void *vs_driver_substitute(void *pointer)
@@ -208,24 +221,17 @@ void *vs_driver_substitute(void *pointer)
     }
     if (driver == NULL || !vs_driver_contains(driver, pointer)) {
         struct wanted wanted = {.address = pointer};
-
         int where = vs_elf_each(visit, &wanted);
 
-        if (where == 0) {
-            /* In no object of our namespace: a copy that dlmopen loaded. */
+        if (where == 1 && driver == NULL) {
+            driver = build(&wanted.found);
+        } else if (where >= 0) {
+            /* A second driver, or an object in no namespace of ours: dlmopen. */
             __atomic_store_n(&second_seen, true, __ATOMIC_RELAXED);
         }
-        if (where != 1) {
-            return pointer;
-        }
-        if (driver != NULL && __atomic_load_n(&pinned, __ATOMIC_ACQUIRE)) {
-            __atomic_store_n(&second_seen, true, __ATOMIC_RELAXED);
-            return pointer;
-        }
-        driver = build(&wanted.found, (struct vs_driver *)driver);
-        if (driver == NULL) {
-            return pointer;
-        }
+    }
+    if (driver == NULL) {
+        return pointer;
     }
     for (unsigned slot = map_slot((uintptr_t)pointer); driver->map[slot].real != 0;
          slot = (slot + 1) % VS_DRIVER_MAP_SIZE) {
@@ -234,15 +240,6 @@ void *vs_driver_substitute(void *pointer)
         }
     }
     return pointer;
-}
-
-void vs_driver_pin(void)
-{
-    void *(*open)(const char *, int) = (void *(*)(const char *, int))vs_elf_next("dlopen");
-
-    if (!__atomic_exchange_n(&pinned, true, __ATOMIC_ACQ_REL) && open != NULL) {
-        open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    }
 }
 
 bool vs_driver_second_seen(void)

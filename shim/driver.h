@@ -1,9 +1,9 @@
 /*
  * The driver behind the shim: where it is, its entry points, and the map from real pointer to hook.
  *
- * Found at the first look-up of one of its names, whichever way that came, and immutable from then
- * on. Everything here is lock-free: the first look-up may happen inside a dlopen that holds the
- * loader's lock, so waiting for another thread could be waiting for ourselves.
+ * Found at the first look-up of one of its names, whichever way that came; immutable and kept
+ * loaded from then on. Everything here is lock-free: the first look-up may happen inside a dlopen
+ * that holds the loader's lock, so waiting for another thread could be waiting for ourselves.
  */
 #ifndef VS_SHIM_DRIVER_H
 #define VS_SHIM_DRIVER_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VS_DRIVER_MAP_SIZE 256 /* power of two, at least twice the hooks */
+#define VS_DRIVER_MAP_SIZE 256 /* at least four times the hooks: two pointers each, half full */
 
 struct vs_driver {
     uintptr_t start, end;    /* extent of libcuda's mapping */
@@ -38,10 +38,6 @@ bool vs_driver_knows(const char *name);
 
 /* Does this driver have an entry point of that name? */
 bool vs_driver_has(const struct vs_driver *driver, const char *name);
-
-/* Keeps libcuda.so.1 loaded from now on, for our pointers into it must stay valid. Not for hot
- * paths: calls dlopen. */
-void vs_driver_pin(void);
 
 /* Was a second copy of the driver seen, in another place (dlmopen, or a copy under another path)?
  * Its calls are not ours. */
