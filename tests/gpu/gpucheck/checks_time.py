@@ -1,0 +1,212 @@
+"""Checks of time. They run alone, native and shimmed turns interleaved, so that drift hits both."""
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import statistics
+import subprocess
+import threading
+import time
+
+from . import checks_native, machine, reports, stats
+from .core import PYTHON, report_problems, tool
+from .results import row
+
+STEP_PAIRS, STEP_WARM, STEP_STEPS = 20, 2, 8
+STEP_BOUND = 1.01     # a training step, with shim / native
+PAIR_ADDED_NS = 150   # a counted allocation and its free, over the driver's own
+START_ADDED_US = 100  # a process that never uses CUDA, over the same with an empty library preloaded
+
+
+class Partner:
+    """A long-lived client that answers each line with one JSON line (torch_steptime.py)."""
+
+    def __init__(self, context, argv, shim, report=None):
+        self._folder = context.folder("partner")
+        with open(os.path.join(self._folder, "stderr"), "wb") as err:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True,
+                cwd=self._folder, start_new_session=True,
+                env=context.environment(None, shim, report))
+        self._held = context.group(self._process)
+        self._held.__enter__()
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def answer(self, timeout):
+        """The next JSON line; RuntimeError if none comes."""
+        try:
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            raise RuntimeError(f"no answer within {timeout:.0f} s") from None
+        if line is None:
+            with open(os.path.join(self._folder, "stderr"), "rb") as err:
+                tail = err.read()[-1500:].decode("utf-8", "backslashreplace")
+            raise RuntimeError(f"it ended, code {self._process.wait()}\n{tail}")
+        return json.loads(line)
+
+    def ask(self, text, timeout):
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+        return self.answer(timeout)
+
+    def close(self):
+        """Asks it to end, waits a little, and kills what is left."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.write("quit\n")
+            self._process.stdin.close()
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            return self._process.wait()
+        finally:
+            self._held.__exit__(None, None, None)
+
+
+def turns(partners, pairs, ask):
+    """Blocks of every partner in every round, the order turned about from round to round (A B C, then
+    C B A), so that a steady drift cancels. Returns {name: [median of each block]}."""
+    names = list(partners)
+    found = {name: [] for name in names}
+    for number in range(pairs):
+        for name in names if number % 2 == 0 else reversed(names):
+            found[name].append(statistics.median(ask(partners[name])))
+    return found
+
+
+def step_rows(check, found, detail=""):
+    """The rows of a step-time measurement: shim against native, and native against native."""
+    native, shim = statistics.median(found["native"]), statistics.median(found["shim"])
+    ratio, low, high = stats.paired_ratio(found["native"], found["shim"])
+    control = stats.paired_ratio(found["native"], found["control"])
+    return [
+        row(check, f"GPT-2 124M training step, {len(found['native'])} interleaved pairs",
+            f"{native:.2f} ms", f"{shim:.2f} ms, ratio {ratio:.4f} (95%: {low:.4f}–{high:.4f}), "
+            f"at most {STEP_BOUND}", stats.within(low, high, STEP_BOUND), detail),
+        row(check, "the same, native against native (what processes differ by anyhow)",
+            f"{native:.2f} ms", f"{statistics.median(found['control']):.2f} ms, ratio "
+            f"{control[0]:.4f} (95%: {control[1]:.4f}–{control[2]:.4f})", "info")]
+
+
+def step_time(context, check):
+    what = "GPT-2 124M training step"
+    if not machine.has("torch"):
+        return [row(check, what, "", "", "skip", "torch is not installed")]
+    argv = [PYTHON, os.path.join(context.clients, "torch_steptime.py")]
+    report = os.path.join(context.folder("step-time"), "report.json")
+    partners = {"native": Partner(context, argv, False), "shim": Partner(context, argv, True, report),
+                "control": Partner(context, argv, False)}
+    try:
+        for partner in partners.values():
+            partner.answer(context.left(180))
+        block = f"block {STEP_WARM} {STEP_STEPS}"
+        found = turns(partners, STEP_PAIRS, lambda p: p.ask(block, context.left(60))["ms"])
+        facts = {name: p.ask("facts", 30) for name, p in partners.items()}
+    except RuntimeError as error:
+        return [row(check, what, "", "", "FAIL", str(error))]
+    finally:
+        for partner in partners.values():
+            partner.close()
+    detail = (f"medians of blocks of {STEP_STEPS} steps, ms: " + json.dumps(
+        {name: [round(v, 3) for v in values] for name, values in found.items()})
+        + f"\nPyTorch {json.dumps(facts)}")
+    rows = step_rows(check, found, detail)
+    loaded, why = reports.load(report)
+    problems = [why] if loaded is None else reports.structure_problems(loaded)
+    peak = facts["shim"]["reserved_peak"]
+    if not problems and not 0 <= reports.counts(loaded)["peak_bytes"] - peak <= 256 << 20:
+        problems.append(f"peak {reports.counts(loaded)['peak_bytes']}, PyTorch's {peak}")
+    rows.append(row(check, "its report", f"PyTorch reserved {reports.bytes_text(peak)}",
+                    problems[0] if problems else reports.summary(loaded),
+                    "FAIL" if problems else "ok", "\n".join(problems)))
+    return rows
+
+
+def _numbers(text):
+    return {name: float(value) for name, value in re.findall(r"^(.+): ([0-9.]+)$", text, re.M)}
+
+
+def micro_rows(check, native, shim):
+    """From lists of {name: ns}, one for each process, in pairs."""
+    rows = []
+    for name in native[0]:
+        a, b = [n[name] for n in native], [s[name] for s in shim]
+        added, low, high = stats.paired_difference(a, b)
+        bound = PAIR_ADDED_NS if name == "async pair" else None
+        if name.startswith("pair"):
+            ratio, ratio_low, ratio_high = stats.paired_ratio(a, b)
+            verdict = stats.within(ratio_low, ratio_high, 1.01)
+            text = f"ratio {ratio:.4f} ({ratio_low:.4f}–{ratio_high:.4f}), at most 1.01"
+        else:
+            verdict = stats.within(low, high, bound) if bound else "info"
+            text = f"added {added:.1f} ns ({low:.1f}–{high:.1f})" + (
+                f", at most {bound}" if bound else "")
+        rows.append(row(check, f"cost of one call: {name}", f"{statistics.median(a):.1f} ns",
+                        f"{statistics.median(b):.1f} ns, {text}", verdict))
+    return rows
+
+
+def micro(context, check):
+    path, why = checks_native.driver_program(context, "micro_alloc", "micro_alloc.c")
+    if path is None:
+        return [row(check, "cost of one call", "", "", "skip" if why.startswith("no ") else "FAIL",
+                    why)]
+    found = {False: [], True: []}
+    for number in range(8):
+        for shim in (False, True) if number % 2 == 0 else (True, False):
+            report = os.path.join(context.folder("micro"), "report.json") if shim else None
+            result = context.run([path, "11"], timeout=60, shim=shim, report=report)
+            failure = result.failure() or (shim and "; ".join(report_problems(result)))
+            if failure:
+                return [row(check, "cost of one call", "", "", "FAIL",
+                            f"{'with shim' if shim else 'native'}: {failure}\n{result.tail()}")]
+            found[shim].append(_numbers(result.out))
+    return micro_rows(check, found[False], found[True])
+
+
+def _start_us(argv, env):
+    start = time.perf_counter()
+    pid = os.posix_spawn(argv[0], argv, env)
+    os.waitpid(pid, 0)
+    return (time.perf_counter() - start) * 1e6
+
+
+def start(context, check):
+    """Process start without the shim, with an empty library preloaded, and with the shim."""
+    source = os.path.join(context.folder("empty"), "empty.c")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write("int vs_gpu_check_empty;\n")
+    empty, why = context.build_once("libempty.so", [tool("cc") or tool("gcc") or "cc", "-shared",
+                                                    "-fPIC", source])
+    if empty is None:
+        return [row(check, "process start", "", "", "skip", why)]
+    plain = context.environment()
+    preloads = {"native": plain, "empty": {**plain, "LD_PRELOAD": empty},
+                "shim": context.environment(shim=True, report="none")}
+    rows = []
+    for name, argv, rounds, size in (("true", [tool("true")], 40, 10),
+                                     ("python3 -c pass", [PYTHON, "-c", "pass"], 15, 2)):
+        found = {way: [] for way in preloads}
+        for number in range(rounds):
+            ways = list(preloads) if number % 2 == 0 else list(reversed(preloads))
+            for way in ways:
+                found[way].append(min(_start_us(argv, preloads[way]) for _ in range(size)))
+        added, low, high = stats.paired_difference(found["empty"], found["shim"])
+        whole = stats.paired_difference(found["native"], found["shim"])
+        medians = {way: statistics.median(values) for way, values in found.items()}
+        rows.append(row(
+            check, f"process start: {name}",
+            f"{medians['native']:.0f} µs; empty library {medians['empty']:.0f} µs",
+            f"{medians['shim']:.0f} µs, added {whole[0]:.0f} µs; over an empty library {added:.0f} µs "
+            f"({low:.0f}–{high:.0f}), at most {START_ADDED_US}",
+            stats.within(low, high, START_ADDED_US)))
+    return rows
