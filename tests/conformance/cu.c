@@ -1,0 +1,278 @@
+/*
+ * The loader, the printer and the gate of the conformance programs; see cu.h.
+ *
+ * stdout holds facts only, one per line; everything else goes to stderr. Every program ends with
+ * the number of facts. Nothing here is thread-safe except gates.
+ */
+#include "cu.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static unsigned facts;
+
+#ifndef CU_DIRECT
+struct cu_api cu_api;
+#endif
+
+void *cu_library(void)
+{
+    static void *library;
+    if (library == NULL)
+        library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+#ifndef CU_DIRECT
+/* The entry's name as cuda.h's macros spell it, and as it was written. */
+#define CU_SPELLED_(name) #name
+#define CU_SPELLED(name) CU_SPELLED_(name)
+#define CU_ROW(name) {(void **)&cu_api.name, CU_SPELLED(name), #name},
+
+static void look_up(bool by_proc_address)
+{
+    static const struct {
+        void **pointer;
+        const char *symbol;
+        const char *base;
+    } rows[] = {CU_ENTRIES(CU_ROW)};
+    /* Entries whose newest version is not the one that cuda.h means by their name. */
+    static const struct {
+        const char *base;
+        int version;
+    } older[] = {{"cuCtxSynchronize", 2000}, {"cuCtxGetDevice", 2000}, {"cuStreamGetCtx", 9020}};
+    __typeof__(&cuGetProcAddress) get = NULL;
+
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    const cuuint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+#else
+    const cuuint64_t flags = CU_GET_PROC_ADDRESS_DEFAULT;
+#endif
+
+    *(void **)&get = dlsym(cu_library(), "cuGetProcAddress_v2");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!by_proc_address) {
+            *rows[i].pointer = dlsym(cu_library(), rows[i].symbol);
+            continue;
+        }
+        int version = CUDA_VERSION;
+        for (size_t k = 0; k < sizeof older / sizeof older[0]; k++) {
+            if (strcmp(rows[i].base, older[k].base) == 0)
+                version = older[k].version;
+        }
+        CUdriverProcAddressQueryResult status;
+        if (get == NULL ||
+            get(rows[i].base, rows[i].pointer, version, flags, &status) != CUDA_SUCCESS)
+            *rows[i].pointer = NULL;
+    }
+}
+#endif
+
+void cu_load(int argc, char **argv)
+{
+    /* Line by line, so that a forked child or a crash cannot repeat or lose what was said. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+#ifdef CU_DIRECT
+    (void)argc;
+    (void)argv;
+#else
+    if (cu_library() == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(3);
+    }
+    look_up(argc > 1 && strcmp(argv[1], "getproc") == 0);
+#endif
+}
+
+void cu_start(int argc, char **argv)
+{
+    CUdevice device;
+    CUcontext context;
+
+    cu_load(argc, argv);
+    MUST(cuInit, 0);
+    MUST(cuDeviceGet, &device, 0);
+    MUST(cuDevicePrimaryCtxRetain, &context, device);
+    MUST(cuCtxSetCurrent, context);
+}
+
+int cu_end(void)
+{
+    printf("%u facts\n", facts);
+    fflush(stdout);
+    return 0;
+}
+
+const char *cu_result_name(CUresult result)
+{
+    static char other[32];
+    switch (result) {
+#define NAME(code)                                                                                 \
+    case CUDA_ERROR_##code:                                                                        \
+        return #code;
+        NAME(INVALID_VALUE)
+        NAME(OUT_OF_MEMORY)
+        NAME(NOT_INITIALIZED)
+        NAME(DEINITIALIZED)
+        NAME(NO_DEVICE)
+        NAME(INVALID_DEVICE)
+        NAME(INVALID_IMAGE)
+        NAME(INVALID_CONTEXT)
+        NAME(ALREADY_MAPPED)
+        NAME(ALREADY_ACQUIRED)
+        NAME(NOT_MAPPED)
+        NAME(INVALID_PTX)
+        NAME(INVALID_HANDLE)
+        NAME(ILLEGAL_STATE)
+        NAME(NOT_FOUND)
+        NAME(NOT_READY)
+        NAME(ILLEGAL_ADDRESS)
+        NAME(PRIMARY_CONTEXT_ACTIVE)
+        NAME(CONTEXT_IS_DESTROYED)
+        NAME(HOST_MEMORY_ALREADY_REGISTERED)
+        NAME(HOST_MEMORY_NOT_REGISTERED)
+        NAME(LAUNCH_FAILED)
+        NAME(NOT_PERMITTED)
+        NAME(NOT_SUPPORTED)
+        NAME(STREAM_CAPTURE_UNSUPPORTED)
+        NAME(STREAM_CAPTURE_INVALIDATED)
+        NAME(STREAM_CAPTURE_MERGE)
+        NAME(STREAM_CAPTURE_UNMATCHED)
+        NAME(STREAM_CAPTURE_UNJOINED)
+        NAME(STREAM_CAPTURE_ISOLATION)
+        NAME(STREAM_CAPTURE_IMPLICIT)
+        NAME(CAPTURED_EVENT)
+        NAME(STREAM_CAPTURE_WRONG_THREAD)
+        NAME(UNKNOWN)
+#undef NAME
+    case CUDA_SUCCESS:
+        return "success";
+    case CUDA_ERROR_STUB_LIBRARY:
+        return "absent";
+    default:
+        snprintf(other, sizeof other, "error %d", (int)result);
+        return other;
+    }
+}
+
+CUresult cu_told(const char *text, CUresult result)
+{
+    facts++;
+    printf("%s: %s\n", text, cu_result_name(result));
+    return result;
+}
+
+void cu_say(const char *format, ...)
+{
+    va_list values;
+
+    facts++;
+    va_start(values, format);
+    vprintf(format, values);
+    va_end(values);
+    putchar('\n');
+}
+
+void cu_must(const char *text, CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    printf("gave up at %s: %s\n", text, cu_result_name(result));
+    fflush(stdout);
+    exit(1);
+}
+
+void cu_absent(const char *what)
+{
+    printf("not here: %s\n", what);
+    fflush(stdout);
+    exit(0);
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open, passed;
+    pthread_t opener;
+    bool has_opener;
+};
+
+struct gate *gate_new(void)
+{
+    struct gate *gate = calloc(1, sizeof *gate);
+    if (gate == NULL)
+        abort();
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+    return gate;
+}
+
+static void CUDA_CB stop_here(void *data)
+{
+    struct gate *gate = data;
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    gate->passed = true;
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_wait(struct gate *gate, CUstream stream)
+{
+    MUST(cuLaunchHostFunc, stream, stop_here, gate);
+}
+
+void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void *open_later(void *data)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+    gate_open(data);
+    return NULL;
+}
+
+void gate_open_later(struct gate *gate)
+{
+    if (pthread_create(&gate->opener, NULL, open_later, gate) != 0)
+        abort();
+    gate->has_opener = true;
+}
+
+bool gate_passed(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    bool passed = gate->passed;
+    pthread_mutex_unlock(&gate->lock);
+    return passed;
+}
+
+void gate_free(struct gate *gate)
+{
+    if (gate->has_opener)
+        pthread_join(gate->opener, NULL);
+    pthread_cond_destroy(&gate->changed);
+    pthread_mutex_destroy(&gate->lock);
+    free(gate);
+}
+
+bool cu_all_bytes(CUdeviceptr p, size_t n, unsigned char value)
+{
+    unsigned char *copy = malloc(n);
+    bool all = copy != NULL;
+    if (all)
+        MUST(cuMemcpyDtoH, copy, p, n);
+    for (size_t i = 0; all && i < n; i++)
+        all = copy[i] == value;
+    free(copy);
+    return all;
+}
