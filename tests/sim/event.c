@@ -1,0 +1,244 @@
+/*
+ * Events, of streams and of whole contexts.
+ *
+ * An event holds the op of its last record. cuCtxRecordEvent records after everything submitted in
+ * the context, non-blocking and destroyed streams included; cuCtxWaitEvent moves the context's
+ * barrier, which every later op of the context, on streams old and new, waits for. Both refuse (and
+ * invalidate) while a stream of the context captures.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+
+static CUevent spare_events;
+
+static bool alive(CUevent event)
+{
+    return event != NULL && event->magic == SIM_MAGIC_EVENT;
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
+{
+    SIM_ENTRY(cuEventCreate);
+    const unsigned all = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (out == NULL || (flags & ~all) != 0 ||
+        ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = sim_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        CUevent event = spare_events;
+        if (event != NULL)
+            spare_events = event->next;
+        else
+            event = malloc(sizeof *event);
+        if (event == NULL)
+            abort();
+        *event = (struct CUevent_st){.magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx};
+        *out = event;
+    }
+    sim_unlock();
+    return result;
+}
+
+static CUresult destroy(CUevent event)
+{
+    sim_lock();
+    CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
+        sim_op_unref(event->op);
+        event->op = NULL;
+        event->magic = SIM_MAGIC_DEAD;
+        event->next = spare_events;
+        spare_events = event;
+    }
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent event)
+{
+    SIM_ENTRY(cuEventDestroy);
+    return destroy(event);
+}
+
+CUresult CUDAAPI cuEventDestroy_v2(CUevent event)
+{
+    SIM_ENTRY(cuEventDestroy_v2);
+    return destroy(event);
+}
+
+static CUresult record(CUevent event, CUstream handle, bool pt, unsigned flags)
+{
+    if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUstream stream;
+    CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS && event->ctx->owner != stream->ctx->owner)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && sim_capturing(stream)) {
+        result = sim_capture_event_record(stream, event);
+    } else if (result == CUDA_SUCCESS) {
+        struct sim_work work = {.kind = SIM_W_NOP, .what = "cuEventRecord"};
+        struct sim_op *op;
+        result = sim_submit(stream, &work, &op);
+        if (result == CUDA_SUCCESS) {
+            sim_op_unref(event->op);
+            event->op = op;
+            event->capture = NULL;
+        }
+    }
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuEventRecord, cuEventRecord_ptsz, (CUevent event, CUstream stream),
+          record(event, stream, pt, 0))
+SIM_TWINS(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz,
+          (CUevent event, CUstream stream, unsigned int flags), record(event, stream, pt, flags))
+
+static CUresult wait_event(CUstream handle, bool pt, CUevent event, unsigned flags)
+{
+    if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUstream stream;
+    CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS) {
+        if (sim_capturing(stream) || event->capture != NULL)
+            result = sim_capture_event_wait(stream, event);
+        else if (event->op != NULL)
+            result = sim_submit_after(stream, event->op);
+    }
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuStreamWaitEvent, cuStreamWaitEvent_ptsz,
+          (CUstream stream, CUevent event, unsigned int flags),
+          wait_event(stream, pt, event, flags))
+
+CUresult CUDAAPI cuEventQuery(CUevent event)
+{
+    SIM_ENTRY(cuEventQuery);
+    sim_lock();
+    CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result =
+            event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
+    if (result == CUDA_SUCCESS)
+        result = event->ctx->sticky;
+    if (result == CUDA_SUCCESS && event->op != NULL) {
+        if (!event->op->done)
+            result = CUDA_ERROR_NOT_READY;
+        else
+            sim_host_learns(event->op->clock);
+    }
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent event)
+{
+    SIM_ENTRY(cuEventSynchronize);
+    sim_lock();
+    CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result =
+            event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
+    if (result == CUDA_SUCCESS) {
+        CUcontext ctx = event->ctx;
+        sim_op_wait(event->op);
+        sim_pools_synchronised();
+        result = ctx->sticky;
+    }
+    sim_unlock();
+    return result;
+}
+
+static CUresult elapsed(float *ms, CUevent start, CUevent end)
+{
+    if (ms == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUresult result = CUDA_SUCCESS;
+    if (!alive(start) || !alive(end) || start->op == NULL || end->op == NULL ||
+        ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (!start->op->done || !end->op->done)
+        result = CUDA_ERROR_NOT_READY;
+    else
+        *ms = (float)((double)(int64_t)(end->op->done_ns - start->op->done_ns) / 1e6);
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+    SIM_ENTRY(cuEventElapsedTime);
+    return elapsed(ms, start, end);
+}
+
+CUresult CUDAAPI cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
+{
+    SIM_ENTRY(cuEventElapsedTime_v2);
+    return elapsed(ms, start, end);
+}
+
+/* ---- context events ----------------------------------------------------------------------------
+ */
+static CUresult context_of(CUcontext given, CUcontext *out)
+{
+    if (given == NULL)
+        return sim_ctx_current(out);
+    if (!sim_ctx_alive(given))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *out = given->owner;
+    return given->sticky;
+}
+
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext given, CUevent event)
+{
+    SIM_ENTRY(cuCtxRecordEvent);
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = context_of(given, &ctx);
+    if (result == CUDA_SUCCESS && (!alive(event) || event->ctx->owner != ctx->owner))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result = sim_capture_context_op(ctx);
+    if (result == CUDA_SUCCESS) {
+        sim_op_unref(event->op);
+        event->op = sim_ctx_marker(ctx);
+        event->capture = NULL;
+    }
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuCtxWaitEvent(CUcontext given, CUevent event)
+{
+    SIM_ENTRY(cuCtxWaitEvent);
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = context_of(given, &ctx);
+    if (result == CUDA_SUCCESS && !alive(event))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        result = sim_capture_context_op(ctx);
+    if (result == CUDA_SUCCESS && event->op != NULL) {
+        struct sim_work work = {.kind = SIM_W_NOP, .what = "cuCtxWaitEvent"};
+        struct sim_op *op = sim_op_new(ctx, NULL, 0, &work);
+        sim_op_after(op, event->op);
+        sim_op_after(op, ctx->barrier);
+        sim_op_unref(ctx->barrier);
+        ctx->barrier = sim_op_ref(op);
+        sim_op_start(op);
+    }
+    sim_unlock();
+    return result;
+}

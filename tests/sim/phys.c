@@ -1,0 +1,117 @@
+/*
+ * Physical memory: bytes, who pays for them, what is known about accesses.
+ *
+ * Bytes come into being at the first touch, zeroed; a device with 80 GiB costs nothing to simulate.
+ * Host memory (pinned, managed) is mapped at once, since its address is the address of the bytes.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SMALL 65536 /* below: malloc, above: mmap */
+
+CUresult sim_phys_new(int physical, size_t size, struct sim_phys **out)
+{
+    size_t charge = (size + 511) & ~(size_t)511;
+    if (charge < size)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (physical >= 0 && !sim_machine_charge(physical, charge))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct sim_phys *phys = calloc(1, sizeof *phys);
+    if (phys == NULL) {
+        if (physical >= 0)
+            sim_machine_uncharge(physical, charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    phys->refs = 1;
+    phys->size = size;
+    phys->physical = physical;
+    phys->charged = physical >= 0 ? charge : 0;
+    phys->fd = -1;
+    *out = phys;
+    return CUDA_SUCCESS;
+}
+
+struct sim_phys *sim_phys_ref(struct sim_phys *phys)
+{
+    phys->refs++;
+    return phys;
+}
+
+static bool mapped(const struct sim_phys *phys)
+{
+    return phys->fd >= 0 || phys->size >= SMALL || phys->physical < 0;
+}
+
+void sim_phys_unref(struct sim_phys *phys)
+{
+    if (phys == NULL || --phys->refs > 0)
+        return;
+    if (phys->bytes != NULL && !phys->borrowed) {
+        if (mapped(phys))
+            munmap(phys->bytes, phys->size);
+        else
+            free(phys->bytes);
+    }
+    if (phys->fd >= 0)
+        close(phys->fd);
+    if (phys->charged > 0)
+        sim_machine_uncharge(phys->physical, phys->charged);
+    sim_race_forget(phys);
+    free(phys);
+}
+
+unsigned char *sim_phys_bytes(struct sim_phys *phys)
+{
+    if (phys->bytes != NULL)
+        return phys->bytes;
+    if (mapped(phys)) {
+        int flags = phys->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *bytes = mmap(NULL, phys->size, PROT_READ | PROT_WRITE, flags, phys->fd, 0);
+        phys->bytes = bytes == MAP_FAILED ? NULL : bytes;
+    } else {
+        void *bytes = NULL;
+        if (posix_memalign(&bytes, 512, phys->size) == 0)
+            phys->bytes = memset(bytes, 0, phys->size);
+    }
+    if (phys->bytes == NULL)
+        sim_say("no host memory for %zu bytes of device memory", phys->size);
+    return phys->bytes;
+}
+
+static bool fill(int fd, const unsigned char *from, size_t size)
+{
+    while (size > 0) {
+        ssize_t done = write(fd, from, size);
+        if (done <= 0)
+            return false;
+        from += done;
+        size -= (size_t)done;
+    }
+    return true;
+}
+
+int sim_phys_share(struct sim_phys *phys)
+{
+    if (phys->fd >= 0 || phys->borrowed || phys->physical < 0)
+        return phys->fd;
+    int fd = memfd_create("vramsim", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    unsigned char *old = phys->bytes;
+    bool was_mapped = mapped(phys);
+    if ((old != NULL && !fill(fd, old, phys->size)) || ftruncate(fd, (off_t)phys->size) != 0) {
+        close(fd);
+        return -1;
+    }
+    phys->fd = fd;
+    phys->bytes = NULL;
+    if (old != NULL && was_mapped)
+        munmap(old, phys->size);
+    else
+        free(old);
+    return fd;
+}

@@ -1,0 +1,459 @@
+/*
+ * The simulated driver, internal types.
+ *
+ * What it is: a libcuda.so.1 whose devices are host memory. Programs written against the driver API
+ * run on it unmodified, with real asynchrony, and it watches them for races.
+ *
+ * Execution model. All state sits behind one mutex (sim_lock). Work is a `struct sim_work` (what to
+ * do: a value, can be copied, recorded by a capture, kept in a graph node). Submitting it makes a
+ * `struct sim_op`: work plus its place in one dependency graph of the process. An op waits for
+ *   - the op before it in its stream,
+ *   - legacy default stream rules (NULL stream against blocking streams, both ways),
+ *   - what cuStreamWaitEvent and cuCtxWaitEvent asked for,
+ * all known when it is submitted. When the last of them is done it goes to the run queue; a worker
+ * thread takes it, checks its accesses (race.c) under the lock, does the work without the lock and
+ * completes it. Workers are started on demand, so work that spins or sleeps blocks nobody else.
+ * Everything that waits (cuMemFree, cuStreamSynchronize, ...) waits for ops.
+ *
+ * Happens-before. Every stream has a slot in a vector clock; slot 0 is the host. All host threads
+ * are one party, since nothing shows us how they order each other. An op's clock is the join of its
+ * dependencies, of the host's clock at submission and of what it acquired (a flag it waited for),
+ * plus a tick of its own. When the host learns that an op is done, its clock joins the host's.
+ *
+ * Memory. A `sim_phys` is physical memory (bytes, accounting, race shadow), a `sim_range` is what
+ * an address means. Device addresses lie in one reserved, inaccessible region, so a host
+ * dereference faults; ops reach the bytes through translation. Bytes come into being at first
+ * touch.
+ *
+ * Lock order: sim_lock, then the machine's own lock (machine.c). No callback into the program and
+ * no wait on anything but sim_done happens with sim_lock held.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#define __CUDA_API_VERSION_INTERNAL 1
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "entries.h"
+
+/* ---- entry points ------------------------------------------------------------------------- */
+enum sim_entry {
+#define E(name, base, since, twin) SIM_E_##name,
+    SIM_ENTRIES(E)
+#undef E
+        SIM_E_COUNT
+};
+
+/* First statement of every exported function: not initialised, forked, too new, injected fault. */
+CUresult sim_enter(enum sim_entry entry);
+#define SIM_ENTRY(name)                                                                            \
+    do {                                                                                           \
+        CUresult enter_ = sim_enter(SIM_E_##name);                                                 \
+        if (enter_ != CUDA_SUCCESS)                                                                \
+            return enter_;                                                                         \
+    } while (0)
+
+/* Defines an entry point and its per-thread-default-stream twin; `pt` says which one was called. */
+#define SIM_TWINS(legacy, twin, params, expression)                                                \
+    CUresult CUDAAPI legacy params                                                                 \
+    {                                                                                              \
+        const bool pt = false;                                                                     \
+        SIM_ENTRY(legacy);                                                                         \
+        (void)pt;                                                                                  \
+        return expression;                                                                         \
+    }                                                                                              \
+    CUresult CUDAAPI twin params                                                                   \
+    {                                                                                              \
+        const bool pt = true;                                                                      \
+        SIM_ENTRY(twin);                                                                           \
+        (void)pt;                                                                                  \
+        return expression;                                                                         \
+    }
+
+const char *sim_entry_base(enum sim_entry entry);
+int sim_entry_since(enum sim_entry entry);
+bool sim_entry_named(enum sim_entry entry, const char *name); /* export or base name */
+void sim_registry_hide(int api); /* takes newer entries out of the dynamic symbol table */
+
+/* ---- config.c, fault.c -------------------------------------------------------------------- */
+struct sim_config {
+    int devices;         /* VRAMSIM_DEVICES */
+    size_t memory;       /* VRAMSIM_MEMORY, per device */
+    size_t context;      /* VRAMSIM_CONTEXT, taken by each context */
+    int api;             /* VRAMSIM_API */
+    const char *share;   /* VRAMSIM_SHARE: file of the shared machine, or NULL */
+    unsigned latency_us; /* VRAMSIM_LATENCY: added to each op */
+    bool race;           /* VRAMSIM_RACE: on (default) or off */
+};
+extern struct sim_config sim_config;
+bool sim_config_load(void); /* false: a variable is bad, a line on stderr says which */
+bool sim_parse_size(const char *text, size_t *bytes);
+bool sim_fault_load(const char *spec);          /* false: bad spec, said */
+CUresult sim_fault_check(enum sim_entry entry); /* the error to inject now, or CUDA_SUCCESS */
+extern bool sim_fault_any;
+void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- core ---------------------------------------------------------------------------------- */
+extern pthread_mutex_t sim_mutex;
+void sim_lock(void);
+void sim_unlock(void);
+uint64_t sim_now_ns(void);
+
+/* ---- machine.c: how much of each device is taken; the one thing that VRAMSIM_SHARE shares ---- */
+bool sim_machine_open(void);
+bool sim_machine_charge(int physical, size_t bytes); /* false: does not fit */
+void sim_machine_uncharge(int physical, size_t bytes);
+void sim_machine_info(int physical, size_t *free_bytes, size_t *total);
+
+/* ---- race.c --------------------------------------------------------------------------------- */
+struct sim_clock { /* immutable once shared; reference counted under sim_lock */
+    unsigned refs;
+    unsigned count;
+    uint32_t tick[];
+};
+struct sim_shadow; /* who touched which bytes of one sim_phys last */
+struct sim_op;
+
+unsigned sim_slot_new(void);           /* a slot for a stream or a graph branch */
+uint32_t sim_slot_tick(unsigned slot); /* its next tick */
+void sim_slot_free(unsigned slot);     /* used again once the host has seen its last tick */
+struct sim_clock *sim_clock_ref(struct sim_clock *clock);
+void sim_clock_unref(struct sim_clock *clock);
+/* *to = join(*to, from); NULL is the empty clock */
+void sim_clock_join(struct sim_clock **to, const struct sim_clock *from);
+void sim_clock_tick(struct sim_clock **to, unsigned slot, uint32_t value);
+struct sim_clock *sim_host_clock(void);              /* borrowed */
+void sim_host_learns(const struct sim_clock *clock); /* the host has seen this clock pass */
+
+struct sim_phys;
+/* Records an access by op (NULL: by the host) and reports a conflict. what: static string. */
+void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool write,
+                     struct sim_op *op, const char *what);
+void sim_race_forget(struct sim_phys *phys);
+/* An op touched memory that is freed, unmapped or never was: reported, fails the run. */
+void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, const char *what);
+void sim_race_remember_freed(CUdeviceptr base, size_t size, const char *how);
+unsigned sim_race_count(void);
+
+/* ---- memory: physical ------------------------------------------------------------------------ */
+struct sim_device;
+struct sim_phys {
+    unsigned refs; /* ranges, handles and running ops */
+    size_t size;
+    size_t charged;       /* bytes held of the machine */
+    int physical;         /* device number on the machine, -1 = host memory */
+    unsigned char *bytes; /* alias for ops, NULL until the first touch (sim_phys_bytes) */
+    bool borrowed;        /* bytes belong to the program (registered) */
+    int fd;               /* memfd behind it, or -1 */
+    struct sim_shadow *shadow;
+};
+/* Takes bytes of the machine; CUDA_ERROR_OUT_OF_MEMORY if they do not fit. physical -1: host. */
+CUresult sim_phys_new(int physical, size_t size, struct sim_phys **out);
+struct sim_phys *sim_phys_ref(struct sim_phys *phys);
+void sim_phys_unref(struct sim_phys *phys);
+unsigned char *sim_phys_bytes(struct sim_phys *phys);
+/* Moves the bytes into a memfd (once), so that they can be shared or exported. Nothing may be
+ * running on it. Returns the descriptor (owned by phys) or -1. */
+int sim_phys_share(struct sim_phys *phys);
+
+/* ---- memory: addresses ------------------------------------------------------------------------
+ */
+enum sim_kind {
+    SIM_ALLOC,      /* cuMemAlloc, cuMemAllocPitch */
+    SIM_MANAGED,    /* cuMemAllocManaged */
+    SIM_ASYNC,      /* stream-ordered */
+    SIM_HOST,       /* cuMemHostAlloc, cuMemAllocHost */
+    SIM_REGISTERED, /* cuMemHostRegister */
+    SIM_RESERVED,   /* cuMemAddressReserve */
+    SIM_MAPPED,     /* cuMemMap, lies in a SIM_RESERVED one */
+    SIM_GLOBAL,     /* module variable */
+    SIM_IMPORTED,   /* opened from IPC */
+};
+struct sim_pool;
+struct sim_range {
+    CUdeviceptr base;
+    size_t size; /* as asked for; what the tree occupies is `span` */
+    size_t span;
+    enum sim_kind kind;
+    struct sim_phys *phys; /* NULL for SIM_RESERVED */
+    size_t offset;         /* of base in phys */
+    CUcontext ctx;         /* owner, NULL where none */
+    struct sim_device *device;
+    unsigned long long id; /* buffer id, unique in the process */
+    unsigned flags;        /* host and managed flags */
+    unsigned access[16];   /* SIM_MAPPED: CUmemAccess_flags per visible device; others: by owner */
+    struct sim_handle *handle; /* SIM_MAPPED */
+    struct sim_pool *pool;     /* SIM_ASYNC */
+    bool dying;                /* SIM_ASYNC: cuMemFreeAsync was called */
+    bool sync_memops;
+    struct sim_range *left, *right; /* treap */
+    uint32_t rank;
+};
+struct sim_tree {
+    struct sim_range *root;
+};
+void sim_tree_insert(struct sim_tree *tree, struct sim_range *range);
+void sim_tree_remove(struct sim_tree *tree, struct sim_range *range);
+struct sim_range *sim_tree_floor(const struct sim_tree *tree, CUdeviceptr at); /* base <= at */
+struct sim_range *sim_tree_next(const struct sim_tree *tree, CUdeviceptr at);  /* base > at */
+extern struct sim_tree sim_va;   /* every address in use; never overlapping */
+extern struct sim_tree sim_maps; /* SIM_MAPPED, inside SIM_RESERVED ones of sim_va */
+
+bool sim_va_open(void);
+bool sim_va_device(CUdeviceptr address); /* in the device region */
+/* Free device addresses, 0 if none. hint: tried first, 0 = none. Addresses are reused late. */
+CUdeviceptr sim_va_find(size_t span, size_t align, CUdeviceptr hint);
+struct sim_range *sim_range_new(enum sim_kind kind, CUdeviceptr base, size_t size, size_t span,
+                                struct sim_phys *phys); /* takes over the phys reference */
+void sim_range_free(struct sim_range *range);           /* out of its tree, phys unreferenced */
+/* What lies at this address: a mapping inside a reservation, else the range; NULL if nothing. */
+struct sim_range *sim_range_at(CUdeviceptr address);
+CUresult sim_memory_alloc(CUcontext ctx, size_t size, enum sim_kind kind, struct sim_range **out);
+void sim_memory_context_gone(CUcontext ctx);
+
+/* One contiguous piece of an access, held (phys referenced) until sim_pieces_release. */
+struct sim_piece {
+    struct sim_phys *phys; /* NULL: pageable host memory */
+    unsigned char *bytes;
+    size_t size;
+};
+struct sim_pieces {
+    struct sim_piece *list;
+    unsigned count, room;
+};
+/* Resolves, checks for races and pins [address, address+size). false: not accessible, reported.
+ * host_ok: an unknown address outside the device region is pageable host memory. */
+bool sim_access(struct sim_op *op, CUdeviceptr address, size_t size, bool write, bool host_ok,
+                const char *what, struct sim_pieces *pieces);
+void sim_pieces_release(struct sim_pieces *pieces);
+
+/* ---- devices and contexts -------------------------------------------------------------------- */
+#define SIM_MAX_DEVICES 16
+struct sim_device {
+    int index;    /* as the program counts */
+    int physical; /* as the machine counts */
+    CUuuid uuid;
+    char name[64];
+    char pci[24];
+    size_t total;
+    CUcontext primary;
+    unsigned primary_refs;
+    unsigned primary_flags;
+    struct sim_pool *pool, *default_pool;
+};
+extern struct sim_device sim_devices[SIM_MAX_DEVICES];
+extern int sim_device_count;
+bool sim_devices_open(void);                    /* also the place where CUDA_VISIBLE_DEVICES maps */
+struct sim_device *sim_device(CUdevice device); /* NULL: no such device */
+
+#define SIM_MAGIC_CTX 0x53494d43u
+#define SIM_MAGIC_STREAM 0x53494d53u
+#define SIM_MAGIC_EVENT 0x53494d45u
+#define SIM_MAGIC_POOL 0x53494d50u
+#define SIM_MAGIC_MODULE 0x53494d4du
+#define SIM_MAGIC_FUNCTION 0x53494d46u
+#define SIM_MAGIC_DEAD 0xdeadc0deu
+
+struct CUctx_st {
+    uint32_t magic;
+    unsigned long long id;
+    struct sim_device *device;
+    CUcontext owner; /* green contexts: the primary behind it; others: itself */
+    bool is_primary;
+    bool is_green;
+    unsigned flags;
+    unsigned api_version;
+    unsigned attach_count;
+    CUresult sticky; /* set by a faulted op, returned by everything until the context goes */
+    size_t charged;
+    size_t limits[16];
+    CUfunc_cache cache_config;
+    CUstream null_stream;
+    struct sim_stream_list {
+        CUstream first;
+    } streams;                 /* live and draining, without null_stream */
+    unsigned pending;          /* ops submitted and not done, over all streams */
+    struct sim_clock *retired; /* clocks of streams that are gone */
+    bool unseen;               /* ops finished that the host clock has not joined yet */
+    struct sim_op *barrier;    /* cuCtxWaitEvent: all later work waits for it */
+    unsigned capturing;        /* streams of this context in capture */
+    uint32_t peers;            /* bit per visible device: cuCtxEnablePeerAccess */
+    CUcontext next;            /* all contexts */
+};
+extern CUcontext sim_contexts;
+/* All need sim_lock. */
+CUresult sim_ctx_current(CUcontext *out); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, sticky */
+bool sim_ctx_alive(CUcontext ctx);
+CUcontext sim_ctx_peek(void); /* the thread's current context, whatever its state */
+CUresult sim_ctx_create(struct sim_device *device, unsigned flags, bool primary, CUcontext *out);
+void sim_ctx_destroy(CUcontext ctx); /* waits for its work; drops the lock meanwhile */
+void sim_ctx_push(CUcontext ctx);
+
+/* ---- work, ops, streams ---------------------------------------------------------------------- */
+enum sim_work_kind {
+    SIM_W_NOP, /* marker: event records, waits, empty nodes */
+    SIM_W_MEMSET,
+    SIM_W_COPY,
+    SIM_W_HOST,     /* cuLaunchHostFunc */
+    SIM_W_CALLBACK, /* cuStreamAddCallback */
+    SIM_W_WAIT_VALUE,
+    SIM_W_WRITE_VALUE,
+    SIM_W_KERNEL,
+    SIM_W_ALLOC, /* stream-ordered allocation takes effect */
+    SIM_W_FREE,
+};
+/* One side of a copy. Rows of `pitch`, slices of pitch * height; for arrays phys is set and address
+ * is the offset in it. */
+struct sim_end {
+    CUdeviceptr address;
+    struct sim_phys *phys; /* NULL: by address; else a reference that the work owns */
+    size_t pitch, height;
+    bool host_ok; /* may be pageable host memory */
+};
+#define SIM_KERNEL_PARAMS 12
+struct sim_kernel; /* built-in kernel, kernel.c */
+struct sim_work {
+    enum sim_work_kind kind;
+    const char *what; /* entry point, for reports */
+    union {
+        struct {
+            CUdeviceptr address;
+            size_t pitch, width /* elements */, height;
+            unsigned element, value;
+        } set;
+        struct {
+            struct sim_end from, to;
+            size_t width /* bytes */, height, depth;
+            unsigned char
+                *staging; /* owned copy of pageable source, or NULL (from is then unused) */
+        } copy;
+        struct {
+            CUhostFn fn;
+            void *arg;
+        } host;
+        struct {
+            CUstreamCallback fn;
+            void *arg;
+            CUstream stream;
+        } callback;
+        struct {
+            CUdeviceptr address;
+            uint64_t value;
+            unsigned flags;
+            unsigned bytes; /* 4 or 8 */
+        } value;
+        struct {
+            const struct sim_kernel *kernel;
+            uint64_t arg[SIM_KERNEL_PARAMS];
+        } launch;
+        struct sim_range *range; /* alloc, free */
+    };
+};
+void sim_work_fini(struct sim_work *work); /* frees what it owns */
+
+struct sim_op {
+    unsigned refs;
+    CUcontext ctx;
+    CUstream stream; /* NULL: a marker of a context */
+    unsigned slot;   /* clock slot its tick is taken in */
+    struct sim_work work;
+    bool ready, running, done;
+    unsigned waits; /* dependencies not done */
+    struct sim_op **dependents;
+    unsigned dependent_count, dependent_room;
+    struct sim_clock *clock; /* joins of dependencies so far; final once ready */
+    uint32_t tick;
+    uint64_t serial;
+    uint64_t done_ns;
+    struct sim_op *next; /* run queue */
+};
+
+struct CUstream_st {
+    uint32_t magic;
+    unsigned long long id;
+    CUcontext ctx;
+    unsigned flags; /* CU_STREAM_NON_BLOCKING */
+    int priority;
+    bool null_stream; /* the legacy default stream */
+    uint64_t thread;  /* != 0: per-thread default stream of that thread */
+    bool destroyed;   /* by the program; stays listed until its last op is done */
+    unsigned slot;
+    struct sim_op *last; /* newest op, held */
+    CUstream next;
+    CUgreenCtx green; /* stream of a green context */
+    /* capture.c */
+    CUstreamCaptureStatus capture_status;
+    struct sim_capture *capture;
+};
+struct CUevent_st {
+    uint32_t magic;
+    unsigned flags;
+    CUcontext ctx;
+    struct sim_op *op;           /* the record, NULL if never recorded */
+    struct sim_capture *capture; /* recorded inside a capture */
+    void *capture_node;
+    CUevent next; /* free list */
+};
+
+/* All need sim_lock. */
+/* The stream behind a handle as the entry point sees it; checks its context (sticky, destroyed). */
+CUresult sim_stream_get(CUstream handle, bool pt, CUstream *out);
+CUstream sim_stream_new(CUcontext ctx, unsigned flags, int priority);
+/* Queues work (taken over, also on failure) on the stream, or records it if the stream captures.
+ * *out: the op, referenced; may be NULL. */
+CUresult sim_submit(CUstream stream, struct sim_work *work, struct sim_op **out);
+CUresult sim_submit_after(CUstream stream, struct sim_op *dependency); /* a marker after it */
+/* The lower half, for graph launches: an op with no dependencies yet, then edges, then start. */
+struct sim_op *sim_op_new(CUcontext ctx, CUstream stream, unsigned slot, struct sim_work *work);
+void sim_op_after(struct sim_op *op, struct sim_op *dependency); /* NULL-safe */
+void sim_op_stream_order(struct sim_op *op, CUstream stream);    /* all implied dependencies */
+void sim_op_start(struct sim_op *op);                            /* drops the caller's hold on it */
+struct sim_op *sim_op_ref(struct sim_op *op);
+void sim_op_unref(struct sim_op *op);
+/* Waits (drops the lock meanwhile); the host learns its clock. */
+void sim_op_wait(struct sim_op *op);
+/* A marker after everything submitted in the context so far (NULL: nothing pending). */
+struct sim_op *sim_ctx_marker(CUcontext ctx);
+/* What cuMemFree does: waits for all work of the context submitted so far. */
+void sim_ctx_wait_all(CUcontext ctx);
+CUresult sim_stream_wait(CUstream stream); /* sticky error of the context afterwards */
+void sim_stream_op_done(CUstream stream, struct sim_op *op); /* lets a destroyed stream go */
+void sim_streams_context_gone(CUcontext ctx); /* idle; its streams and events become invalid */
+void sim_exec_fault(struct sim_op *op, CUresult error); /* sets the context's sticky error */
+
+/* Runs one op's work; called by workers without the lock. */
+void sim_work_run(struct sim_op *op);
+void sim_kernel_run(struct sim_op *op);
+void sim_pool_op_run(struct sim_op *op); /* SIM_W_ALLOC, SIM_W_FREE */
+/* Flags: values with release and acquire (work.c). */
+void sim_flag_release(struct sim_op *op, CUdeviceptr address);
+void sim_flag_wait(struct sim_op *op, CUdeviceptr address, uint64_t wanted, unsigned bytes,
+                   unsigned how);
+void sim_flag_set(struct sim_op *op, CUdeviceptr address, uint64_t value, unsigned bytes);
+void sim_pool_free_now(
+    struct sim_range *range);      /* plain free of stream-ordered memory, waited for */
+void sim_pools_synchronised(void); /* host synchronised: cached memory above thresholds goes back */
+
+/* ---- capture.c: hooks ------------------------------------------------------------------------ */
+static inline bool sim_capturing(CUstream stream)
+{
+    return stream->capture_status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+/* Records work as a node of the capture (taken over). */
+CUresult sim_capture_work(CUstream stream, struct sim_work *work);
+CUresult sim_capture_event_record(CUstream stream, CUevent event);
+CUresult sim_capture_event_wait(CUstream stream, CUevent event); /* joins stream to the capture */
+void sim_capture_stream_gone(CUstream stream);                   /* destroyed while it captures */
+/* Calls that are not allowed while a capture is active (cuMemAlloc, cuMemFree, cuEventQuery, ...):
+ * CUDA_SUCCESS, or the error after invalidating what has to be invalidated. */
+CUresult sim_capture_unsafe(CUcontext ctx);
+/* A call that synchronises or touches the legacy stream or the whole context. */
+CUresult sim_capture_context_op(CUcontext ctx);
+
+#endif

@@ -1,0 +1,371 @@
+/*
+ * Streams: creation, order, synchronisation, host functions, memory operations on values.
+ *
+ * Order. A stream's op follows the one before it. The legacy NULL stream waits for every blocking
+ * stream of its context and blocking streams wait for it; per-thread default streams are blocking
+ * ones. A destroyed stream stays listed until its last op is done, so that whole-context waits
+ * cover it.
+ */
+#include "sim.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static unsigned long long next_id = 1;
+static CUstream spare_streams; /* dead ones; a stale handle meets a dead magic */
+
+static uint64_t this_thread(void)
+{
+    static atomic_ullong next = 1;
+    static _Thread_local uint64_t id;
+    if (id == 0)
+        id = atomic_fetch_add(&next, 1);
+    return id;
+}
+
+CUstream sim_stream_new(CUcontext ctx, unsigned flags, int priority)
+{
+    CUstream stream = spare_streams;
+    if (stream != NULL)
+        spare_streams = stream->next;
+    else
+        stream = malloc(sizeof *stream);
+    if (stream == NULL)
+        abort();
+    *stream = (struct CUstream_st){.magic = SIM_MAGIC_STREAM,
+                                   .id = next_id++,
+                                   .ctx = ctx,
+                                   .flags = flags,
+                                   .priority = priority,
+                                   .slot = sim_slot_new()};
+    return stream;
+}
+
+static CUstream list(CUstream stream)
+{
+    stream->next = stream->ctx->streams.first;
+    stream->ctx->streams.first = stream;
+    return stream;
+}
+
+static void retire(CUstream stream)
+{
+    CUcontext ctx = stream->ctx;
+    for (CUstream *at = &ctx->streams.first; *at != NULL; at = &(*at)->next) {
+        if (*at == stream) {
+            *at = stream->next;
+            break;
+        }
+    }
+    if (stream->last != NULL)
+        sim_clock_join(&ctx->retired, stream->last->clock);
+    sim_op_unref(stream->last);
+    stream->last = NULL;
+    sim_slot_free(stream->slot);
+    stream->magic = SIM_MAGIC_DEAD;
+    stream->next = spare_streams;
+    spare_streams = stream;
+}
+
+void sim_stream_op_done(CUstream stream, struct sim_op *op)
+{
+    if (stream->destroyed && stream->last == op)
+        retire(stream);
+}
+
+void sim_streams_context_gone(CUcontext ctx)
+{
+    while (ctx->streams.first != NULL)
+        retire(ctx->streams.first);
+    retire(ctx->null_stream);
+    ctx->null_stream = NULL;
+    sim_op_unref(ctx->barrier);
+    ctx->barrier = NULL;
+    sim_clock_unref(ctx->retired);
+    ctx->retired = NULL;
+}
+
+static CUstream per_thread(CUcontext ctx)
+{
+    uint64_t thread = this_thread();
+    for (CUstream stream = ctx->streams.first; stream != NULL; stream = stream->next) {
+        if (stream->thread == thread)
+            return stream;
+    }
+    CUstream stream = list(sim_stream_new(ctx, 0, 0));
+    stream->thread = thread;
+    return stream;
+}
+
+CUresult sim_stream_get(CUstream handle, bool pt, CUstream *out)
+{
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        CUcontext ctx;
+        CUresult result = sim_ctx_current(&ctx);
+        if (result != CUDA_SUCCESS)
+            return result;
+        pt = handle == NULL ? pt : handle == CU_STREAM_PER_THREAD;
+        *out = pt ? per_thread(ctx) : ctx->null_stream;
+        return CUDA_SUCCESS;
+    }
+    if (handle->magic != SIM_MAGIC_STREAM || handle->destroyed)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *out = handle;
+    return handle->ctx->sticky;
+}
+
+static bool blocking(const struct CUstream_st *stream)
+{
+    return (stream->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+void sim_op_stream_order(struct sim_op *op, CUstream stream)
+{
+    CUcontext ctx = stream->ctx;
+    sim_op_after(op, stream->last);
+    sim_op_after(op, ctx->barrier);
+    if (stream->null_stream) {
+        for (CUstream other = ctx->streams.first; other != NULL; other = other->next) {
+            if (blocking(other))
+                sim_op_after(op, other->last);
+        }
+    } else if (blocking(stream)) {
+        sim_op_after(op, ctx->null_stream->last);
+    }
+}
+
+static CUresult submit_after(CUstream stream, struct sim_work *work, struct sim_op *also,
+                             struct sim_op **out)
+{
+    struct sim_op *op = sim_op_new(stream->ctx, stream, stream->slot, work);
+    sim_op_stream_order(op, stream);
+    sim_op_after(op, also);
+    sim_op_unref(stream->last);
+    stream->last = sim_op_ref(op);
+    if (out != NULL)
+        *out = sim_op_ref(op);
+    sim_op_start(op);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_submit(CUstream stream, struct sim_work *work, struct sim_op **out)
+{
+    if (out != NULL)
+        *out = NULL;
+    CUresult result = CUDA_SUCCESS;
+    if (sim_capturing(stream))
+        return sim_capture_work(stream, work);
+    if (stream->null_stream && stream->ctx->capturing > 0)
+        result = sim_capture_context_op(stream->ctx);
+    if (result != CUDA_SUCCESS) {
+        sim_work_fini(work);
+        return result;
+    }
+    return submit_after(stream, work, NULL, out);
+}
+
+CUresult sim_submit_after(CUstream stream, struct sim_op *dependency)
+{
+    struct sim_work work = {.kind = SIM_W_NOP, .what = "cuStreamWaitEvent"};
+    return submit_after(stream, &work, dependency, NULL);
+}
+
+CUresult sim_stream_wait(CUstream stream)
+{
+    CUcontext ctx = stream->ctx;
+    if (sim_capturing(stream))
+        return sim_capture_context_op(ctx);
+    if (stream->null_stream) {
+        struct sim_work work = {.kind = SIM_W_NOP, .what = "cuStreamSynchronize"};
+        struct sim_op *op;
+        CUresult result = sim_submit(stream, &work, &op);
+        if (result != CUDA_SUCCESS)
+            return result;
+        sim_op_wait(op);
+        sim_op_unref(op);
+    } else {
+        sim_op_wait(stream->last);
+    }
+    sim_pools_synchronised();
+    return ctx->sticky;
+}
+
+/* ---- entry points -----------------------------------------------------------------------------
+ */
+static CUresult create(CUstream *out, unsigned flags, int priority)
+{
+    if (out == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = sim_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS)
+        *out = list(sim_stream_new(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority));
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags)
+{
+    SIM_ENTRY(cuStreamCreate);
+    return create(out, flags, 0);
+}
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
+{
+    SIM_ENTRY(cuStreamCreateWithPriority);
+    return create(out, flags, priority);
+}
+
+static CUresult destroy(CUstream stream)
+{
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return CUDA_ERROR_INVALID_HANDLE;
+    sim_lock();
+    CUresult result = CUDA_SUCCESS;
+    if (stream->magic != SIM_MAGIC_STREAM || stream->destroyed) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    } else {
+        sim_capture_stream_gone(stream);
+        stream->destroyed = true;
+        if (stream->last == NULL || stream->last->done)
+            retire(stream);
+    }
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream stream)
+{
+    SIM_ENTRY(cuStreamDestroy);
+    return destroy(stream);
+}
+
+CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
+{
+    SIM_ENTRY(cuStreamDestroy_v2);
+    return destroy(stream);
+}
+
+static CUresult query(CUstream handle, bool pt)
+{
+    sim_lock();
+    CUstream stream;
+    CUresult result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS && sim_capturing(stream))
+        result = sim_capture_context_op(stream->ctx);
+    if (result == CUDA_SUCCESS) {
+        if (stream->last != NULL && !stream->last->done)
+            result = CUDA_ERROR_NOT_READY;
+        else if (stream->last != NULL)
+            sim_host_learns(stream->last->clock);
+    }
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuStreamQuery, cuStreamQuery_ptsz, (CUstream stream), query(stream, pt))
+
+static CUresult synchronise(CUstream handle, bool pt)
+{
+    sim_lock();
+    CUstream stream;
+    CUresult result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS)
+        result = sim_stream_wait(stream);
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuStreamSynchronize, cuStreamSynchronize_ptsz, (CUstream stream), synchronise(stream, pt))
+
+/* Copies one property of a stream out. */
+#define STREAM_PROPERTY(function, type, expression)                                                \
+    static CUresult function(CUstream handle, bool pt, type *out)                                  \
+    {                                                                                              \
+        if (out == NULL)                                                                           \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        sim_lock();                                                                                \
+        CUstream stream;                                                                           \
+        CUresult result = sim_stream_get(handle, pt, &stream);                                     \
+        if (result == CUDA_SUCCESS)                                                                \
+            *out = expression;                                                                     \
+        sim_unlock();                                                                              \
+        return result;                                                                             \
+    }
+STREAM_PROPERTY(get_priority, int, stream->priority)
+STREAM_PROPERTY(get_flags, unsigned, stream->flags)
+STREAM_PROPERTY(get_id, unsigned long long, stream->id)
+STREAM_PROPERTY(get_ctx, CUcontext, stream->ctx)
+STREAM_PROPERTY(get_device, CUdevice, stream->ctx->device->index)
+
+SIM_TWINS(cuStreamGetPriority, cuStreamGetPriority_ptsz, (CUstream stream, int *out),
+          get_priority(stream, pt, out))
+SIM_TWINS(cuStreamGetFlags, cuStreamGetFlags_ptsz, (CUstream stream, unsigned int *out),
+          get_flags(stream, pt, out))
+SIM_TWINS(cuStreamGetId, cuStreamGetId_ptsz, (CUstream stream, unsigned long long *out),
+          get_id(stream, pt, out))
+SIM_TWINS(cuStreamGetCtx, cuStreamGetCtx_ptsz, (CUstream stream, CUcontext *out),
+          get_ctx(stream, pt, out))
+SIM_TWINS(cuStreamGetDevice, cuStreamGetDevice_ptsz, (CUstream stream, CUdevice *out),
+          get_device(stream, pt, out))
+
+static CUresult enqueue(CUstream handle, bool pt, struct sim_work *work)
+{
+    sim_lock();
+    CUstream stream;
+    CUresult result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS)
+        result = sim_submit(stream, work, NULL);
+    sim_unlock();
+    return result;
+}
+
+static CUresult host_function(CUstream handle, bool pt, CUhostFn fn, void *arg)
+{
+    if (fn == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_work work = {
+        .kind = SIM_W_HOST, .what = "cuLaunchHostFunc", .host = {.fn = fn, .arg = arg}};
+    return enqueue(handle, pt, &work);
+}
+SIM_TWINS(cuLaunchHostFunc, cuLaunchHostFunc_ptsz, (CUstream stream, CUhostFn fn, void *arg),
+          host_function(stream, pt, fn, arg))
+
+static CUresult callback(CUstream handle, bool pt, CUstreamCallback fn, void *arg, unsigned flags)
+{
+    if (fn == NULL || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_work work = {.kind = SIM_W_CALLBACK,
+                            .what = "cuStreamAddCallback",
+                            .callback = {.fn = fn, .arg = arg, .stream = handle}};
+    return enqueue(handle, pt, &work);
+}
+SIM_TWINS(cuStreamAddCallback, cuStreamAddCallback_ptsz,
+          (CUstream stream, CUstreamCallback fn, void *arg, unsigned int flags),
+          callback(stream, pt, fn, arg, flags))
+
+static CUresult value(CUstream handle, bool pt, bool write, CUdeviceptr address, uint64_t number,
+                      unsigned bytes, unsigned flags)
+{
+    if (address == 0 || address % bytes != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_work work = {.kind = write ? SIM_W_WRITE_VALUE : SIM_W_WAIT_VALUE,
+                            .what = write ? "cuStreamWriteValue" : "cuStreamWaitValue",
+                            .value = {address, number, flags, bytes}};
+    return enqueue(handle, pt, &work);
+}
+
+#define VALUE_OPS(bits)                                                                            \
+    SIM_TWINS(cuStreamWriteValue##bits, cuStreamWriteValue##bits##_ptsz,                           \
+              (CUstream stream, CUdeviceptr address, cuuint##bits##_t number, unsigned int flags), \
+              value(stream, pt, true, address, number, bits / 8, flags))                           \
+    SIM_TWINS(cuStreamWriteValue##bits##_v2, cuStreamWriteValue##bits##_v2_ptsz,                   \
+              (CUstream stream, CUdeviceptr address, cuuint##bits##_t number, unsigned int flags), \
+              value(stream, pt, true, address, number, bits / 8, flags))                           \
+    SIM_TWINS(cuStreamWaitValue##bits, cuStreamWaitValue##bits##_ptsz,                             \
+              (CUstream stream, CUdeviceptr address, cuuint##bits##_t number, unsigned int flags), \
+              value(stream, pt, false, address, number, bits / 8, flags))                          \
+    SIM_TWINS(cuStreamWaitValue##bits##_v2, cuStreamWaitValue##bits##_v2_ptsz,                     \
+              (CUstream stream, CUdeviceptr address, cuuint##bits##_t number, unsigned int flags), \
+              value(stream, pt, false, address, number, bits / 8, flags))
+VALUE_OPS(32)
+VALUE_OPS(64)
