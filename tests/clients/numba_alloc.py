@@ -41,7 +41,7 @@ def main():
     deallocations = cuda.current_context().deallocations
     deallocations.clear()
     cuda.synchronize()
-    live = sum(array.nbytes for array in kept)
+    live = sum(array.size * array.dtype.itemsize for array in kept)
     print("kept", len(kept), "arrays,", live, "bytes")
     if options.facts:
         with open(options.facts, "w") as out:

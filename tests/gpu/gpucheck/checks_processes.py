@@ -117,10 +117,20 @@ def _sanitizer(context, check):
     if sanitizer is None or path is None:
         return row(check, what, "", "", "skip", why or "no compute-sanitizer here")
     argv = [sanitizer, "--report-api-errors", "no", path, "patterns"]
-    native, shim = context.pair(argv, timeout=120)
+    folder = context.folder("sanitizer")
+    native, shim = parallel([
+        lambda: context.run(argv, timeout=120),
+        lambda: context.run(argv, timeout=120, shim=True, report=os.path.join(folder, "%p.json"))])
     if native.failure():
         return row(check, what, "does not work here", "", "skip",
                    f"{native.failure()}\n{native.tail()}")
+    # The sanitizer's own processes may use CUDA as well; the program's report is the one meant.
+    for name in os.listdir(folder):
+        report, why = reports.load(os.path.join(folder, name))
+        if report is None:
+            shim.report_error = why
+        elif report["process"]["argv"][:1] == [path]:
+            shim.report = report
     problems = []
     if shim.failure():
         problems.append(f"with shim: {shim.failure()}\n{shim.tail()}")
@@ -132,8 +142,8 @@ def _sanitizer(context, check):
     if findings[0] != findings[1]:
         problems.append(f"findings differ: {findings}")
     problems += shim_noise(shim.err)
-    # The sanitizer takes memory of its own, below the shim's eyes or not: only what the program
-    # asked for must be there at least.
+    # The sanitizer may take memory of its own through the same calls: what the program asked for must
+    # be there at least.
     problems += report_problems(shim)
     if shim.report is not None and not problems:
         expected, found = expectation(shim.out), reports.counts(shim.report)

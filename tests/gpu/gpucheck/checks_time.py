@@ -141,8 +141,10 @@ def micro_rows(check, native, shim):
     for name in native[0]:
         a, b = [n[name] for n in native], [s[name] for s in shim]
         added, low, high = stats.paired_difference(a, b)
-        bound = PAIR_ADDED_NS if name == "async pair" else None
-        if name.startswith("pair"):
+        # On the simulated driver a plain pair is as cheap as an ordered one, and 1% of it nothing.
+        dear = name.startswith("pair") and statistics.median(a) > 5000
+        bound = PAIR_ADDED_NS if "pair" in name else None
+        if dear:
             ratio, ratio_low, ratio_high = stats.paired_ratio(a, b)
             verdict = stats.within(ratio_low, ratio_high, 1.01)
             text = f"ratio {ratio:.4f} ({ratio_low:.4f}–{ratio_high:.4f}), at most 1.01"
@@ -194,7 +196,7 @@ def start(context, check):
                 "shim": context.environment(shim=True, report="none")}
     rows = []
     for name, argv, rounds, size in (("true", [tool("true")], 40, 10),
-                                     ("python3 -c pass", [PYTHON, "-c", "pass"], 15, 2)):
+                                     ("python3 -c pass", [PYTHON, "-c", "pass"], 40, 3)):
         found = {way: [] for way in preloads}
         for number in range(rounds):
             ways = list(preloads) if number % 2 == 0 else list(reversed(preloads))

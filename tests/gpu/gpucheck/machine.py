@@ -22,7 +22,9 @@ cuda.cuDriverGetVersion(ctypes.byref(version))
 cuda.cuDeviceGetCount(ctypes.byref(count))
 cuda.cuDeviceGetName(name, 256, 0)
 cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0)
-print(json.dumps({"gpu": name.value.decode(), "count": count.value, "api": version.value,
+path = next((line.split(None, 5)[5].strip() for line in open("/proc/self/maps")
+             if "/libcuda.so" in line), None)
+print(json.dumps({"path": path, "gpu": name.value.decode(), "count": count.value, "api": version.value,
                   "memory": total.value}))
 """
 
@@ -50,6 +52,7 @@ def facts(context):
         lines = probe.err.strip().splitlines()
         return None, lines[-1] if lines else probe.failure()
     machine = json.loads(probe.out)
+    context.driver = machine.pop("path")
     machine["driver"] = f"API {machine.pop('api')}"
     smi = tool("nvidia-smi")
     if smi and "Simulat" not in machine["gpu"] and "VRAMSIM" not in machine["gpu"].upper():
@@ -61,7 +64,7 @@ def facts(context):
     if nvcc:
         release = re.search(r"release ([0-9.]+)", context.run([nvcc, "--version"]).out)
         found["CUDA"] = release.group(1) if release else "?"
-    machine.update(versions=found, cpus=os.cpu_count(), kernel=platform.release())
+    machine.update(versions=found, cpus=os.cpu_count())
     return machine, None
 
 

@@ -10,8 +10,8 @@ import threading
 import time
 import unittest
 
-from . import (checks_frameworks, checks_native, checks_processes, checks_time, core, reports, results,
-               stats)
+from . import (checks_conformance, checks_frameworks, checks_native, checks_processes, checks_time,
+               core, reports, results, stats)
 
 
 def a_report(**changes):
@@ -124,16 +124,28 @@ class Verdicts(unittest.TestCase):
             self.assertTrue(row["detail"], name)
 
     def test_conformance_four_ways(self):
-        ways = {name: a_result("a\n", report=a_report() if name == "gpu shim" else None)
-                for name in ("gpu native", "gpu shim", "sim native", "sim shim")}
-        self.assertEqual(checks_native.conformance_problems(ways), ([], []))
-        for name, place in (("gpu shim", 0), ("sim native", 1), ("sim shim", 1)):
-            changed = {**ways, name: a_result("b\n", report=ways[name].report)}
-            problems = checks_native.conformance_problems(changed)
-            self.assertTrue(problems[place], name)
-            self.assertFalse(problems[1 - place], name)
-        skips = {name: a_result("a\n", code=77) for name in ways}
-        self.assertEqual(checks_native.conformance_problems(skips), ([], []))
+        def ways(lookup="dlsym", **texts):
+            names = ("gpu native", "gpu shim", "sim native", "sim shim")
+            if lookup != "dlsym":
+                names = names[:2]
+            return {name: a_result(texts.get(name.replace(" ", "_"), "a\n2 facts\n"),
+                                   report=a_report() if name == "gpu shim" else None)
+                    for name in names}
+
+        self.assertEqual(checks_conformance.problems(ways()), ([], []))
+        self.assertEqual(checks_conformance.problems(ways("direct")), ([], []))
+        for name, place in (("gpu_shim", 0), ("sim_native", 1), ("sim_shim", 1)):
+            found = checks_conformance.problems(ways(**{name: "b\n2 facts\n"}))
+            self.assertTrue(found[place], name)
+            self.assertFalse(found[1 - place], name)
+        absent = "not here: no such call\n"
+        self.assertEqual(checks_conformance.problems(ways(
+            gpu_native=absent, gpu_shim=absent, sim_native=absent, sim_shim=absent)), ([], []))
+        self.assertTrue(checks_conformance.problems(ways(
+            gpu_native="a\n", gpu_shim="a\n", sim_native="a\n", sim_shim="a\n"))[1], "cut short")
+        noisy = ways()
+        noisy["gpu shim"].err = "vramshim: oh\n"
+        self.assertTrue(checks_conformance.problems(noisy)[0])
 
     def test_processes(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,175 @@
+"""The conformance programs of the build, on the GPU and on the simulator, natively and shimmed.
+
+A program NAME reaches the driver by dlsym, with the argument "getproc" by cuGetProcAddress, and as
+NAME_direct by a link. The first goes all four ways; the other two are about the shim and go only to
+the GPU.
+"""
+import json
+import os
+
+from . import reports
+from .core import difference, parallel, report_problems, shim_noise
+from .results import row
+
+OUTPUTS = "conformance-gpu.json"
+_AT_ONCE = 4
+
+
+def _is_program(path):
+    if ".so" in os.path.basename(path) or not os.path.isfile(path) or not os.access(path, os.X_OK):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def programs(build):
+    """[(name, lookup, argv)] of what the build has."""
+    folder = os.path.join(build, "tests", "conformance")
+    found = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        path = os.path.join(folder, name)
+        if not _is_program(path):
+            continue
+        if name.endswith("_direct"):
+            found.append((name[:-len("_direct")], "direct", [path]))
+            continue
+        found.append((name, "dlsym", [path]))
+        if _is_program(path + "_direct"):  # not so where the look-up itself is the subject
+            found.append((name, "getproc", [path, "getproc"]))
+    return found
+
+
+def _environment(context, where):
+    if where == "sim":
+        return {"LD_LIBRARY_PATH": context.sim}
+    # A directly linked program knows the folder of the simulator that it was linked with; the
+    # driver's own folder comes first.
+    folders = [os.path.dirname(context.driver)] if context.driver else []
+    folders.append(os.environ.get("LD_LIBRARY_PATH"))
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
+
+
+def ways_of(context, lookup, argv, places, one_by_one=False):
+    """{"gpu native": Result, "gpu shim": …, "sim native": …, "sim shim": …}, as far as asked for."""
+    jobs, names = [], []
+    for where in places if lookup == "dlsym" else ("gpu",):
+        for shim in (False, True):
+            report = os.path.join(context.folder("conformance"), "report.json") if shim else None
+            jobs.append(lambda w=where, s=shim, r=report: context.run(
+                argv, _environment(context, w), 60, None, s, r))
+            names.append(f"{where} {'shim' if shim else 'native'}")
+    done = [job() for job in jobs] if one_by_one else parallel(jobs)
+    return dict(zip(names, done))
+
+
+def absent(result):
+    """Does the program say that its subject does not exist here?"""
+    return result.out.startswith("not here: ")
+
+
+def problems(ways):
+    """(what the shim changes on the GPU, where the simulator is not like the GPU): lists of texts."""
+    of_shim, of_sim = [], []
+    native = ways["gpu native"]
+    for name, result in ways.items():
+        mine = of_shim if name == "gpu shim" else of_sim
+        failure = result.failure()
+        if not failure and not absent(result) and not result.out.rstrip().endswith(" facts"):
+            failure = "it did not come to its end"
+        if failure:
+            mine.append(f"{name}: {failure}\n{result.tail()}")
+        noise = shim_noise(result.err)
+        if noise:
+            mine.append(f"{name}: noise on stderr: " + "; ".join(noise[:3]))
+        if name != "gpu native" and not absent(native) and not absent(result):
+            diff = difference(native.out, result.out, ("gpu native", name))
+            if diff:
+                mine.append(diff)
+    shim = ways["gpu shim"]
+    if absent(native) != absent(shim):
+        of_shim.append("one of them says that its subject is not here")
+    if shim.report is not None:
+        of_shim += report_problems(shim)
+    return of_shim, of_sim
+
+
+def _keep_outputs(context, found):
+    """What the programs say on the GPU, for tests/conformance/expected (see --expected)."""
+    if context.out is None:
+        return
+    said = {name: ways["gpu native"].out for (name, lookup, _), ways, found_problems in found
+            if lookup == "dlsym" and not any(found_problems) and not absent(ways["gpu native"])}
+    with open(os.path.join(context.out, OUTPUTS), "w", encoding="utf-8") as file:
+        json.dump(said, file, indent=1)
+
+
+def write_expected(folder, target):
+    """Writes the outputs kept in a results folder as target/NAME.txt; nothing if there are none."""
+    path = os.path.join(folder, OUTPUTS)
+    if not os.path.exists(path):
+        return
+    os.makedirs(target, exist_ok=True)
+    with open(path, encoding="utf-8") as file:
+        for name, text in json.load(file).items():
+            with open(os.path.join(target, name + ".txt"), "w", encoding="utf-8") as out:
+                out.write(text)
+
+
+def conformance(context, check):
+    every = programs(context.build)
+    if not every:
+        return [row(check, "conformance programs", "", "", "skip",
+                    "none in the build (tests/conformance)")]
+    places = ("gpu", "sim") if os.path.exists(os.path.join(context.sim, "libcuda.so.1")) else ("gpu",)
+    found, rows = [], []
+    for start in range(0, len(every), _AT_ONCE):
+        some = every[start:start + _AT_ONCE]
+        for program, ways in zip(some, parallel(
+                [lambda p=p: ways_of(context, p[1], p[2], places) for p in some])):
+            found.append((program, ways, problems(ways)))
+    for number, (program, ways, first) in enumerate(found):
+        # Once more, alone: a difference that only shows under load is said to be one.
+        if any(first) and not any(way.timed_out for way in ways.values()):
+            again = ways_of(context, program[1], program[2], places, one_by_one=True)
+            found[number] = program, again, problems(again)
+            if not any(found[number][2]):
+                rows.append(row(check, f"conformance: {program[0]} by {program[1]}", "", "", "info",
+                                "differed while others ran, not when alone:\n"
+                                + "\n".join(first[0] + first[1])))
+    _keep_outputs(context, found)
+    return _summary(check, found, places) + rows + _differing(check, found)
+
+
+def _summary(check, found, places):
+    skipped = sorted({f"{p[0]} ({p[1]}): {w['gpu native'].out.splitlines()[0]}"
+                      for p, w, _ in found if absent(w["gpu native"])})
+    facts = sum(len(w["gpu native"].out.splitlines()) for _, w, _ in found)
+    bad = sum(bool(of_shim) for _, _, (of_shim, _) in found)
+    names = len({p[0] for p, _, _ in found})
+    rows = [row(check, f"conformance: {names} programs, {len(found)} runs on the GPU",
+                f"{facts} lines; {len(skipped)} find their subject absent",
+                f"{len(found) - bad} of {len(found)} the same", "FAIL" if bad else "ok",
+                "\n".join(skipped))]
+    if len(places) == 2:
+        four = [(p, w, both) for p, w, both in found if p[1] == "dlsym"]
+        bad = sum(bool(of_sim) for _, _, (_, of_sim) in four)
+        rows.append(row(check, f"conformance: the simulator says what the GPU says, {len(four)} "
+                        "programs", f"{len(four) - bad} of {len(four)} the same", "",
+                        "FAIL" if bad else "ok"))
+    return rows
+
+
+def _differing(check, found):
+    rows = []
+    for (name, lookup, _), ways, (of_shim, of_sim) in found:
+        if not of_shim and not of_sim:
+            continue
+        what = "; ".join(text for text, there in (("the shim changes it", of_shim),
+                                                  ("the simulator or the program fails", of_sim))
+                         if there)
+        summary = "" if ways["gpu shim"].report is None else reports.summary(ways["gpu shim"].report) \
+            if not reports.structure_problems(ways["gpu shim"].report) else "a broken report"
+        rows.append(row(check, f"conformance: {name} by {lookup}",
+                        f"exit {ways['gpu native'].code}", f"{what}; {summary}", "FAIL",
+                        "\n".join(of_shim + of_sim)))
+    return rows
