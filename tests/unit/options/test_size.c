@@ -3,8 +3,6 @@
  */
 #include "tests/unit/options/cases.h"
 
-#include <locale.h>
-
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -233,18 +231,6 @@ static void reads_amounts(void **state)
     }
 }
 
-static void fractions_ignore_the_locale(void **state)
-{
-    uint32_t ppb = 0;
-
-    (void)state;
-    if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "fr_FR.UTF-8"))
-        skip();
-    assert_null(vs_size_parse_fraction("0.5", 3, &ppb));
-    assert_int_equal(ppb, 500000000);
-    setlocale(LC_ALL, "C");
-}
-
 static void amounts_come_to_bytes(void **state)
 {
     const struct vs_amount half = {0, 500000000}, all = {0, 1000000000}, third = {0, 333333333};
@@ -296,10 +282,10 @@ static void writes_what_it_reads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_sizes),         cmocka_unit_test(refuses_sizes),
-        cmocka_unit_test(reads_integers),        cmocka_unit_test(reads_fractions),
-        cmocka_unit_test(reads_amounts),         cmocka_unit_test(fractions_ignore_the_locale),
-        cmocka_unit_test(amounts_come_to_bytes), cmocka_unit_test(writes_what_it_reads),
+        cmocka_unit_test(accepts_sizes),        cmocka_unit_test(refuses_sizes),
+        cmocka_unit_test(reads_integers),       cmocka_unit_test(reads_fractions),
+        cmocka_unit_test(reads_amounts),        cmocka_unit_test(amounts_come_to_bytes),
+        cmocka_unit_test(writes_what_it_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
