@@ -97,8 +97,9 @@ def _keep_outputs(context, found):
     """What the programs say on the GPU, for tests/conformance/expected (see --expected)."""
     if context.out is None:
         return
-    said = {name: ways["gpu native"].out for (name, lookup, _), ways, found_problems in found
-            if lookup == "dlsym" and not any(found_problems) and not absent(ways["gpu native"])}
+    said = {name: ways["gpu native"].out for (name, lookup, _), ways, (of_shim, _) in found
+            if lookup == "dlsym" and not of_shim and not ways["gpu native"].failure()
+            and ways["gpu native"].out.rstrip().endswith(" facts")}
     with open(os.path.join(context.out, OUTPUTS), "w", encoding="utf-8") as file:
         json.dump(said, file, indent=1)
 

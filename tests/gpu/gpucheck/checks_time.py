@@ -111,7 +111,7 @@ def step_time(context, check):
         block = f"block {STEP_WARM} {STEP_STEPS}"
         found = turns(partners, STEP_PAIRS, lambda p: p.ask(block, context.left(60))["ms"])
         facts = {name: p.ask("facts", 30) for name, p in partners.items()}
-    except RuntimeError as error:
+    except (RuntimeError, OSError, ValueError) as error:
         return [row(check, what, "", "", "FAIL", str(error))]
     finally:
         for partner in partners.values():
