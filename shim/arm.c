@@ -46,9 +46,6 @@ int vs_arm_options(void)
     if (!page->options_loaded) {
         page->options_result = vs_options_load(&options, environ, &vs_options_to_stderr);
         vs_say_set_level((int)options.verbose);
-        if (page->options_result == 0) {
-            vs_options_announce(&options, &vs_options_to_stderr);
-        }
         page->options_loaded = true;
     }
     result = page->options_result;
@@ -197,6 +194,7 @@ static enum vs_process_state open_books(struct devices *devices)
 {
     int error = vs_ledger_open(process_start());
 
+    vs_options_announce(&options, &vs_options_to_stderr);
     if (error != 0) {
         vs_say(VS_SAY_ERROR, "no memory for the ledger (error %d): nothing is counted", -error);
         return VS_PROCESS_OFF;

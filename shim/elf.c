@@ -10,8 +10,8 @@
 
 extern const ElfW(Dyn) vs_elf_our_dynamic[] __asm__("_DYNAMIC")
     __attribute__((visibility("hidden")));
-extern const char vs_elf_our_header[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
-extern const char vs_elf_our_end[] __asm__("_end") __attribute__((visibility("hidden")));
+extern const ElfW(Ehdr) vs_elf_our_header __asm__("__ehdr_start")
+    __attribute__((visibility("hidden")));
 
 /* The last object that was there when we first looked: what comes behind it was dlopened later, may
  * vanish, and is not in the global scope. */
@@ -288,7 +288,15 @@ void *vs_elf_next(const char *name)
 
 bool vs_elf_is_ours(const void *address)
 {
-    return (const char *)address >= vs_elf_our_header && (const char *)address < vs_elf_our_end;
+    uintptr_t start = (uintptr_t)&vs_elf_our_header;
+    const ElfW(Phdr) *p = (const void *)(start + vs_elf_our_header.e_phoff);
+
+    for (unsigned i = 0; i < vs_elf_our_header.e_phnum; i++) {
+        if (p[i].p_type == PT_LOAD && (uintptr_t)address - start - p[i].p_vaddr < p[i].p_memsz) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The loader's list of namespaces, from glibc 2.35 on (r_version 2 and up). */

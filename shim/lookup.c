@@ -74,8 +74,11 @@ static void *found(void *result, const char *name)
     if (driver != NULL && vs_driver_has(driver, name)) {
         return result;
     }
-    /* Leaves the loader's own message for dlerror. */
-    return vs_lookup_real_dlsym(RTLD_NEXT, name);
+    /* Finds nothing, and leaves the loader's own message for dlerror. The barrier keeps the
+     * compiler from making this a jump: the search must start behind us, not behind our caller. */
+    result = vs_lookup_real_dlsym(RTLD_NEXT, name);
+    __asm__ volatile("" ::: "memory");
+    return result;
 }
 
 void *vs_lookup_dlsym(void *handle, const char *name)

@@ -96,7 +96,8 @@ def threads_count_exactly():
 
 @test
 def a_reset_takes_memory_along():
-    result = client(*START, "alloc:4096", "alloc:4096", "reset:0", "alloc:8192")
+    result = client(*START, "alloc:4096", "alloc:4096", "reset:0", "device:0",
+                    "alloc:8192")
     expect_fine(result)
     report = result.report()
     expect_device(report, live=8192, peak=8192, count=1, allocs=3, frees=0)
