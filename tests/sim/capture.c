@@ -37,3 +37,16 @@ CUresult sim_capture_context_op(CUcontext ctx)
 {
     return ctx->capturing > 0 ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
+
+CUresult sim_capture_mem_alloc(CUstream stream, struct sim_pool *pool, size_t size,
+                               CUdeviceptr *out)
+{
+    (void)stream, (void)pool, (void)size, (void)out;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult sim_capture_mem_free(CUstream stream, CUdeviceptr address)
+{
+    (void)stream, (void)address;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}

@@ -137,7 +137,7 @@ static CUresult primary_release(CUdevice dev)
     CUresult result = CUDA_SUCCESS;
     if (device->primary_refs == 0)
         result = CUDA_ERROR_INVALID_CONTEXT;
-    else if (--device->primary_refs == 0)
+    else if (--device->primary_refs == 0 && sim_ctx_alive(device->primary))
         sim_ctx_destroy(device->primary);
     sim_unlock();
     return result;
@@ -161,8 +161,7 @@ static CUresult primary_reset(CUdevice dev)
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
-    device->primary_refs = 0;
-    device->primary_flags = 0;
+    /* Who has retained it still has (measured): the count stays. */
     if (sim_ctx_alive(device->primary))
         sim_ctx_destroy(device->primary);
     sim_unlock();
@@ -270,11 +269,13 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsi
 
 static CUresult destroy(CUcontext ctx)
 {
+    if (ctx == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     CUresult result = CUDA_SUCCESS;
     if (!sim_ctx_alive(ctx)) {
-        result = ctx != NULL && ctx->magic == SIM_MAGIC_DEAD ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-                                                             : CUDA_ERROR_INVALID_CONTEXT;
+        result = ctx->magic == SIM_MAGIC_DEAD ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                              : CUDA_ERROR_INVALID_CONTEXT;
     } else if (ctx->is_primary || ctx->is_green) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     } else {
@@ -328,7 +329,7 @@ CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 static CUresult push(CUcontext ctx)
 {
     if (ctx == NULL || stack.depth == STACK)
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     CUresult result = sim_ctx_alive(ctx)             ? CUDA_SUCCESS
                       : ctx->magic == SIM_MAGIC_DEAD ? CUDA_ERROR_CONTEXT_IS_DESTROYED

@@ -15,6 +15,7 @@
 #include <time.h>
 
 pthread_mutex_t sim_mutex = PTHREAD_MUTEX_INITIALIZER;
+_Thread_local bool sim_in_callback;
 
 enum { FRESH, READY };
 static atomic_int state;
@@ -84,6 +85,8 @@ CUresult sim_enter(enum sim_entry entry)
         if (atomic_load_explicit(&forked, memory_order_relaxed) ||
             atomic_load_explicit(&state, memory_order_acquire) != READY)
             return CUDA_ERROR_NOT_INITIALIZED;
+        if (sim_in_callback)
+            return CUDA_ERROR_NOT_PERMITTED;
         if (sim_fault_any) {
             CUresult fault = sim_fault_check(entry);
             if (fault != CUDA_SUCCESS)

@@ -42,6 +42,8 @@
     E(cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000, LEGACY) \
     E(cuDeviceGetByPCIBusId, "cuDeviceGetByPCIBusId", 4010, LEGACY) \
     E(cuDeviceGetCount, "cuDeviceGetCount", 2000, LEGACY) \
+    E(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, LEGACY) \
+    E(cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, LEGACY) \
     E(cuDeviceGetName, "cuDeviceGetName", 2000, LEGACY) \
     E(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", 4010, LEGACY) \
     E(cuDeviceGetProperties, "cuDeviceGetProperties", 2000, LEGACY) \
@@ -55,6 +57,7 @@
     E(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, LEGACY) \
     E(cuDevicePrimaryCtxSetFlags, "cuDevicePrimaryCtxSetFlags", 7000, LEGACY) \
     E(cuDevicePrimaryCtxSetFlags_v2, "cuDevicePrimaryCtxSetFlags", 11000, LEGACY) \
+    E(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, LEGACY) \
     E(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, LEGACY) \
     E(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, LEGACY) \
     E(cuDriverGetVersion, "cuDriverGetVersion", 2020, LEGACY) \
@@ -74,17 +77,40 @@
     E(cuGetProcAddress, "cuGetProcAddress", 11030, LEGACY) \
     E(cuGetProcAddress_v2, "cuGetProcAddress", 12000, LEGACY) \
     E(cuInit, "cuInit", 2000, LEGACY) \
+    E(cuKernelGetFunction, "cuKernelGetFunction", 12000, LEGACY) \
+    E(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, LEGACY) \
+    E(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000, PT) \
     E(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, LEGACY) \
     E(cuLaunchHostFunc_ptsz, "cuLaunchHostFunc", 10000, PT) \
+    E(cuLaunchKernel, "cuLaunchKernel", 4000, LEGACY) \
+    E(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, LEGACY) \
+    E(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, PT) \
+    E(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, PT) \
+    E(cuLibraryGetKernel, "cuLibraryGetKernel", 12000, LEGACY) \
+    E(cuLibraryGetModule, "cuLibraryGetModule", 12000, LEGACY) \
+    E(cuLibraryLoadData, "cuLibraryLoadData", 12000, LEGACY) \
+    E(cuLibraryUnload, "cuLibraryUnload", 12000, LEGACY) \
+    E(cuMemAddressFree, "cuMemAddressFree", 10020, LEGACY) \
+    E(cuMemAddressReserve, "cuMemAddressReserve", 10020, LEGACY) \
     E(cuMemAlloc, "cuMemAlloc", 2000, LEGACY) \
+    E(cuMemAllocAsync, "cuMemAllocAsync", 11020, LEGACY) \
+    E(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, PT) \
+    E(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, LEGACY) \
+    E(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, PT) \
     E(cuMemAllocHost_v2, "cuMemAllocHost", 3020, LEGACY) \
     E(cuMemAllocManaged, "cuMemAllocManaged", 6000, LEGACY) \
     E(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, LEGACY) \
     E(cuMemAlloc_v2, "cuMemAlloc", 3020, LEGACY) \
+    E(cuMemCreate, "cuMemCreate", 10020, LEGACY) \
     E(cuMemFree, "cuMemFree", 2000, LEGACY) \
+    E(cuMemFreeAsync, "cuMemFreeAsync", 11020, LEGACY) \
+    E(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, PT) \
     E(cuMemFreeHost, "cuMemFreeHost", 2000, LEGACY) \
     E(cuMemFree_v2, "cuMemFree", 3020, LEGACY) \
+    E(cuMemGetAccess, "cuMemGetAccess", 10020, LEGACY) \
     E(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, LEGACY) \
+    E(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020, LEGACY) \
+    E(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, LEGACY) \
     E(cuMemGetInfo_v2, "cuMemGetInfo", 3020, LEGACY) \
     E(cuMemHostAlloc, "cuMemHostAlloc", 2020, LEGACY) \
     E(cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer", 3020, LEGACY) \
@@ -92,6 +118,79 @@
     E(cuMemHostRegister, "cuMemHostRegister", 4000, LEGACY) \
     E(cuMemHostRegister_v2, "cuMemHostRegister", 6050, LEGACY) \
     E(cuMemHostUnregister, "cuMemHostUnregister", 4000, LEGACY) \
+    E(cuMemMap, "cuMemMap", 10020, LEGACY) \
+    E(cuMemPoolCreate, "cuMemPoolCreate", 11020, LEGACY) \
+    E(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, LEGACY) \
+    E(cuMemPoolGetAccess, "cuMemPoolGetAccess", 11020, LEGACY) \
+    E(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, LEGACY) \
+    E(cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020, LEGACY) \
+    E(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, LEGACY) \
+    E(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, LEGACY) \
+    E(cuMemRelease, "cuMemRelease", 10020, LEGACY) \
+    E(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, LEGACY) \
+    E(cuMemSetAccess, "cuMemSetAccess", 10020, LEGACY) \
+    E(cuMemUnmap, "cuMemUnmap", 10020, LEGACY) \
+    E(cuMemcpy, "cuMemcpy", 4000, LEGACY) \
+    E(cuMemcpy2DAsync_v2, "cuMemcpy2DAsync", 3020, LEGACY) \
+    E(cuMemcpy2DAsync_v2_ptsz, "cuMemcpy2DAsync", 7000, PT) \
+    E(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, LEGACY) \
+    E(cuMemcpy2DUnaligned_v2_ptds, "cuMemcpy2DUnaligned", 7000, PT) \
+    E(cuMemcpy2D_v2, "cuMemcpy2D", 3020, LEGACY) \
+    E(cuMemcpy2D_v2_ptds, "cuMemcpy2D", 7000, PT) \
+    E(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync", 3020, LEGACY) \
+    E(cuMemcpy3DAsync_v2_ptsz, "cuMemcpy3DAsync", 7000, PT) \
+    E(cuMemcpy3D_v2, "cuMemcpy3D", 3020, LEGACY) \
+    E(cuMemcpy3D_v2_ptds, "cuMemcpy3D", 7000, PT) \
+    E(cuMemcpyAsync, "cuMemcpyAsync", 4000, LEGACY) \
+    E(cuMemcpyAsync_ptsz, "cuMemcpyAsync", 7000, PT) \
+    E(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, LEGACY) \
+    E(cuMemcpyDtoDAsync_v2_ptsz, "cuMemcpyDtoDAsync", 7000, PT) \
+    E(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, LEGACY) \
+    E(cuMemcpyDtoD_v2_ptds, "cuMemcpyDtoD", 7000, PT) \
+    E(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020, LEGACY) \
+    E(cuMemcpyDtoHAsync_v2_ptsz, "cuMemcpyDtoHAsync", 7000, PT) \
+    E(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, LEGACY) \
+    E(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 7000, PT) \
+    E(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, LEGACY) \
+    E(cuMemcpyHtoDAsync_v2_ptsz, "cuMemcpyHtoDAsync", 7000, PT) \
+    E(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, LEGACY) \
+    E(cuMemcpyHtoD_v2_ptds, "cuMemcpyHtoD", 7000, PT) \
+    E(cuMemcpyPeer, "cuMemcpyPeer", 4000, LEGACY) \
+    E(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000, LEGACY) \
+    E(cuMemcpyPeerAsync_ptsz, "cuMemcpyPeerAsync", 7000, PT) \
+    E(cuMemcpyPeer_ptds, "cuMemcpyPeer", 7000, PT) \
+    E(cuMemcpy_ptds, "cuMemcpy", 7000, PT) \
+    E(cuMemsetD16Async, "cuMemsetD16Async", 3020, LEGACY) \
+    E(cuMemsetD16Async_ptsz, "cuMemsetD16Async", 7000, PT) \
+    E(cuMemsetD16_v2, "cuMemsetD16", 3020, LEGACY) \
+    E(cuMemsetD16_v2_ptds, "cuMemsetD16", 7000, PT) \
+    E(cuMemsetD2D16Async, "cuMemsetD2D16Async", 3020, LEGACY) \
+    E(cuMemsetD2D16Async_ptsz, "cuMemsetD2D16Async", 7000, PT) \
+    E(cuMemsetD2D16_v2, "cuMemsetD2D16", 3020, LEGACY) \
+    E(cuMemsetD2D16_v2_ptds, "cuMemsetD2D16", 7000, PT) \
+    E(cuMemsetD2D32Async, "cuMemsetD2D32Async", 3020, LEGACY) \
+    E(cuMemsetD2D32Async_ptsz, "cuMemsetD2D32Async", 7000, PT) \
+    E(cuMemsetD2D32_v2, "cuMemsetD2D32", 3020, LEGACY) \
+    E(cuMemsetD2D32_v2_ptds, "cuMemsetD2D32", 7000, PT) \
+    E(cuMemsetD2D8Async, "cuMemsetD2D8Async", 3020, LEGACY) \
+    E(cuMemsetD2D8Async_ptsz, "cuMemsetD2D8Async", 7000, PT) \
+    E(cuMemsetD2D8_v2, "cuMemsetD2D8", 3020, LEGACY) \
+    E(cuMemsetD2D8_v2_ptds, "cuMemsetD2D8", 7000, PT) \
+    E(cuMemsetD32Async, "cuMemsetD32Async", 3020, LEGACY) \
+    E(cuMemsetD32Async_ptsz, "cuMemsetD32Async", 7000, PT) \
+    E(cuMemsetD32_v2, "cuMemsetD32", 3020, LEGACY) \
+    E(cuMemsetD32_v2_ptds, "cuMemsetD32", 7000, PT) \
+    E(cuMemsetD8Async, "cuMemsetD8Async", 3020, LEGACY) \
+    E(cuMemsetD8Async_ptsz, "cuMemsetD8Async", 7000, PT) \
+    E(cuMemsetD8_v2, "cuMemsetD8", 3020, LEGACY) \
+    E(cuMemsetD8_v2_ptds, "cuMemsetD8", 7000, PT) \
+    E(cuModuleGetFunction, "cuModuleGetFunction", 2000, LEGACY) \
+    E(cuModuleLoadData, "cuModuleLoadData", 2000, LEGACY) \
+    E(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, LEGACY) \
+    E(cuModuleUnload, "cuModuleUnload", 2000, LEGACY) \
+    E(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, LEGACY) \
+    E(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, LEGACY) \
+    E(cuPointerSetAttribute, "cuPointerSetAttribute", 6000, LEGACY) \
     E(cuStreamAddCallback, "cuStreamAddCallback", 5000, LEGACY) \
     E(cuStreamAddCallback_ptsz, "cuStreamAddCallback", 7000, PT) \
     E(cuStreamCreate, "cuStreamCreate", 2000, LEGACY) \

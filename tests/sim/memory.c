@@ -71,7 +71,10 @@ static CUresult host_alloc(CUcontext ctx, size_t size, enum sim_kind kind, unsig
 
 static CUresult alloc(CUdeviceptr *out, size_t size)
 {
-    if (out == NULL || size == 0)
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = 0; /* on failure too (measured) */
+    if (size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     CUcontext ctx;
@@ -141,14 +144,17 @@ static struct sim_range *freeable(CUdeviceptr address)
 
 static CUresult mem_free(CUdeviceptr address)
 {
-    if (address == 0)
-        return CUDA_SUCCESS;
     sim_lock();
-    CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
+    /* Needs no current context, but a destroyed one is an error (measured). */
+    CUcontext ctx = sim_ctx_peek();
+    CUresult result = ctx != NULL ? sim_ctx_current(&ctx) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         result = sim_capture_unsafe(ctx);
     struct sim_range *range = result == CUDA_SUCCESS ? freeable(address) : NULL;
+    if (result == CUDA_SUCCESS && address == 0) {
+        sim_unlock();
+        return CUDA_SUCCESS;
+    }
     if (result == CUDA_SUCCESS && range == NULL)
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
@@ -236,8 +242,12 @@ static CUresult pinned(void **out, size_t size, unsigned flags)
 {
     const unsigned all =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if (out == NULL || size == 0 || (flags & ~all) != 0)
+    if (out == NULL || (flags & ~all) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (size == 0) {
+        *out = NULL;
+        return CUDA_SUCCESS;
+    }
     sim_lock();
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);
@@ -268,7 +278,7 @@ CUresult CUDAAPI cuMemFreeHost(void *host)
 {
     SIM_ENTRY(cuMemFreeHost);
     if (host == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
     sim_lock();
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);
@@ -384,7 +394,7 @@ CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *host)
     sim_lock();
     const struct sim_range *range = host_range(host);
     if (range != NULL)
-        *flags = range->flags;
+        *flags = range->flags & ~(unsigned)CU_MEMHOSTALLOC_PORTABLE; /* measured */
     sim_unlock();
     return range != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

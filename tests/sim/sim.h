@@ -104,6 +104,7 @@ extern pthread_mutex_t sim_mutex;
 void sim_lock(void);
 void sim_unlock(void);
 uint64_t sim_now_ns(void);
+extern _Thread_local bool sim_in_callback; /* in a host function: no entry point is permitted */
 
 /* ---- machine.c: how much of each device is taken; the one thing that VRAMSIM_SHARE shares ---- */
 bool sim_machine_open(void);
@@ -232,6 +233,7 @@ struct sim_pieces {
 bool sim_access(struct sim_op *op, CUdeviceptr address, size_t size, bool write, bool host_ok,
                 const char *what, struct sim_pieces *pieces);
 void sim_pieces_release(struct sim_pieces *pieces);
+void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from); /* byte by byte */
 
 /* ---- devices and contexts -------------------------------------------------------------------- */
 #define SIM_MAX_DEVICES 16
@@ -352,7 +354,10 @@ struct sim_work {
             const struct sim_kernel *kernel;
             uint64_t arg[SIM_KERNEL_PARAMS];
         } launch;
-        struct sim_range *range; /* alloc, free */
+        struct {
+            CUdeviceptr address;
+            unsigned long long id; /* of the range */
+        } memory;                  /* alloc, free */
     };
 };
 void sim_work_fini(struct sim_work *work); /* frees what it owns */
@@ -431,6 +436,11 @@ void sim_exec_fault(struct sim_op *op, CUresult error); /* sets the context's st
 void sim_work_run(struct sim_op *op);
 void sim_kernel_run(struct sim_op *op);
 void sim_pool_op_run(struct sim_op *op); /* SIM_W_ALLOC, SIM_W_FREE */
+/* array.c: an array's side of a copy (takes a phys reference); false: no such array. */
+bool sim_array_end(CUarray array, size_t x, size_t y, size_t z, struct sim_end *end);
+CUresult sim_kernel_work(CUfunction function, const unsigned *grid, const unsigned *block,
+                         void **params, void **extra, struct sim_work *work);
+CUresult sim_copy_3d_work(const CUDA_MEMCPY3D *box, struct sim_work *work); /* for graph nodes */
 /* Flags: values with release and acquire (work.c). */
 void sim_flag_release(struct sim_op *op, CUdeviceptr address);
 void sim_flag_wait(struct sim_op *op, CUdeviceptr address, uint64_t wanted, unsigned bytes,
@@ -450,9 +460,13 @@ CUresult sim_capture_work(CUstream stream, struct sim_work *work);
 CUresult sim_capture_event_record(CUstream stream, CUevent event);
 CUresult sim_capture_event_wait(CUstream stream, CUevent event); /* joins stream to the capture */
 void sim_capture_stream_gone(CUstream stream);                   /* destroyed while it captures */
+/* Stream-ordered calls on a capturing stream: nodes. */
+CUresult sim_capture_mem_alloc(CUstream stream, struct sim_pool *pool, size_t size,
+                               CUdeviceptr *out);
+CUresult sim_capture_mem_free(CUstream stream, CUdeviceptr address);
 /* Calls that are not allowed while a capture is active (cuMemAlloc, cuMemFree, cuEventQuery, ...):
  * CUDA_SUCCESS, or the error after invalidating what has to be invalidated. */
-CUresult sim_capture_unsafe(CUcontext ctx);
+CUresult sim_capture_unsafe(CUcontext ctx); /* ctx may be NULL */
 /* A call that synchronises or touches the legacy stream or the whole context. */
 CUresult sim_capture_context_op(CUcontext ctx);
 

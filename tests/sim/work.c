@@ -232,7 +232,7 @@ static bool end_access(struct sim_op *op, const struct sim_end *end, size_t offs
     return bytes != NULL;
 }
 
-static void copy_row(struct sim_pieces *to, const struct sim_pieces *from)
+void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from)
 {
     unsigned i = 0, k = 0;
     size_t in_to = 0, in_from = 0;
@@ -272,7 +272,7 @@ static void run_copy(struct sim_op *op)
                 return;
             bool good = end_access(op, to, to_at, row, true, &target);
             if (good) {
-                copy_row(&target, &source);
+                sim_pieces_copy(&target, &source);
                 sim_pieces_release(&target);
             }
             if (op->work.copy.staging == NULL)
@@ -293,10 +293,12 @@ static void run_host(struct sim_op *op)
     sim_host_learns(op->clock); /* the function may act on what came before it */
     CUresult sticky = op->ctx->sticky;
     sim_unlock();
+    sim_in_callback = true;
     if (op->work.kind == SIM_W_HOST)
         op->work.host.fn(op->work.host.arg);
     else
         op->work.callback.fn(op->work.callback.stream, sticky, op->work.callback.arg);
+    sim_in_callback = false;
     sim_lock();
     sim_clock_join(&op->clock, sim_host_clock());
     sim_unlock();
