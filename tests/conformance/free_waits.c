@@ -25,6 +25,7 @@ static void read_after_free(CUstream stream)
     MUST(cuMemAllocHost, &host, 1 << 20);
     MUST(cuMemAlloc, &p, 1 << 20);
     MUST(cuMemsetD8, p, 77, 1 << 20);
+    MUST(cuCtxSynchronize);
     gate_wait(gate, stream);
     MUST(cuMemcpyDtoHAsync, host, p, 1 << 20, stream);
     gate_open_later(gate);

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     FACT(nodes == 2);
     TELL(cuGraphInstantiate, &exec, graph, 0);
     MUST(cuMemsetD8, q, 0, 1 << 20);
-    TELL(cuStreamSynchronize, s);
+    TELL(cuCtxSynchronize);
     FACT(cu_all_bytes(q, 1 << 20, 0));
     TELL(cuGraphLaunch, exec, s);
     TELL(cuStreamSynchronize, s);

@@ -19,7 +19,9 @@ int main(int argc, char **argv)
     TELL(cuModuleLoadData, &bad, "this is no PTX");
     MUST(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING);
     MUST(cuMemAlloc, &p, 8192);
+    /* A memset of device memory does not wait for itself. */
     MUST(cuMemsetD8, p, 0, 8192);
+    MUST(cuCtxSynchronize);
     TELL(cuLaunchKernel, fill, 4, 1, 1, 256, 1, 1, 0, s, arguments, NULL);
     TELL(cuStreamSynchronize, s);
     uint32_t got[2048];
