@@ -83,7 +83,7 @@ static int find_functions(const char *way)
     if (look == NULL || strcmp(way, "getproc") != 0)
         return -1;
 #define PROC(field, name)                                                                          \
-    if (look(#name, (void **)&cu.field, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != 0 ||   \
+    if (look(#name, (void **)&cu.field, 12000, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != 0 ||          \
         cu.field == NULL)                                                                          \
         return printf("no %s\n", #name), -1;
     FUNCTIONS(PROC)

@@ -7,7 +7,6 @@ the GPU.
 import json
 import os
 
-from . import reports
 from .core import difference, parallel, report_problems, shim_noise
 from .results import row
 
@@ -67,21 +66,29 @@ def absent(result):
     return result.out.startswith("not here: ")
 
 
+def _failure(result):
+    """Why a run is no use, or None."""
+    failure = result.failure()
+    if not failure and not absent(result) and not result.out.rstrip().endswith(" facts"):
+        failure = "it did not come to its end"
+    return failure
+
+
 def problems(ways):
-    """(what the shim changes on the GPU, where the simulator is not like the GPU): lists of texts."""
-    of_shim, of_sim = [], []
+    """Three lists of texts: what is wrong with the program (it fails natively on the GPU), what the
+    shim changes on the GPU, where the simulator is not like the GPU."""
+    of_program, of_shim, of_sim = [], [], []
     native = ways["gpu native"]
+    own = _failure(native)
     for name, result in ways.items():
-        mine = of_shim if name == "gpu shim" else of_sim
-        failure = result.failure()
-        if not failure and not absent(result) and not result.out.rstrip().endswith(" facts"):
-            failure = "it did not come to its end"
-        if failure:
-            mine.append(f"{name}: {failure}\n{result.tail()}")
+        mine = {"gpu native": of_program, "gpu shim": of_shim}.get(name, of_sim)
+        failure = _failure(result)
+        if failure and (result is native or failure != own):
+            mine.append(f"{name}: {failure}\n{result.tail(700)}")
         noise = shim_noise(result.err)
         if noise:
             mine.append(f"{name}: noise on stderr: " + "; ".join(noise[:3]))
-        if name != "gpu native" and not absent(native) and not absent(result):
+        if result is not native and not absent(native) and not absent(result):
             diff = difference(native.out, result.out, ("gpu native", name))
             if diff:
                 mine.append(diff)
@@ -90,16 +97,16 @@ def problems(ways):
         of_shim.append("one of them says that its subject is not here")
     if shim.report is not None:
         of_shim += report_problems(shim)
-    return of_shim, of_sim
+    return of_program, of_shim, of_sim
 
 
 def _keep_outputs(context, found):
     """What the programs say on the GPU, for tests/conformance/expected (see --expected)."""
     if context.out is None:
         return
-    said = {name: ways["gpu native"].out for (name, lookup, _), ways, (of_shim, _) in found
-            if lookup == "dlsym" and not of_shim and not ways["gpu native"].failure()
-            and ways["gpu native"].out.rstrip().endswith(" facts")}
+    said = {name: ways["gpu native"].out for (name, lookup, _), ways, (of_program, of_shim, _) in found
+            if lookup == "dlsym" and not of_program and not of_shim
+            and not absent(ways["gpu native"])}
     with open(os.path.join(context.out, OUTPUTS), "w", encoding="utf-8") as file:
         json.dump(said, file, indent=1)
 
@@ -136,7 +143,7 @@ def conformance(context, check):
             if not any(found[number][2]):
                 rows.append(row(check, f"conformance: {program[0]} by {program[1]}", "", "", "info",
                                 "differed while others ran, not when alone:\n"
-                                + "\n".join(first[0] + first[1])))
+                                + "\n".join(sum(first, []))))
     _keep_outputs(context, found)
     return _summary(check, found, places) + rows + _differing(check, found)
 
@@ -145,7 +152,7 @@ def _summary(check, found, places):
     skipped = sorted({f"{p[0]} ({p[1]}): {w['gpu native'].out.splitlines()[0]}"
                       for p, w, _ in found if absent(w["gpu native"])})
     facts = sum(len(w["gpu native"].out.splitlines()) for _, w, _ in found)
-    bad = sum(bool(of_shim) for _, _, (of_shim, _) in found)
+    bad = sum(bool(of_program or of_shim) for _, _, (of_program, of_shim, _) in found)
     names = len({p[0] for p, _, _ in found})
     rows = [row(check, f"conformance: {names} programs, {len(found)} runs on the GPU",
                 f"{facts} lines; {len(skipped)} find their subject absent",
@@ -153,7 +160,7 @@ def _summary(check, found, places):
                 "\n".join(skipped))]
     if len(places) == 2:
         four = [(p, w, both) for p, w, both in found if p[1] == "dlsym"]
-        bad = sum(bool(of_sim) for _, _, (_, of_sim) in four)
+        bad = sum(bool(of_sim) for _, _, (_, _, of_sim) in four)
         rows.append(row(check, f"conformance: the simulator says what the GPU says, {len(four)} "
                         "programs", f"{len(four) - bad} of {len(four)} the same", "",
                         "FAIL" if bad else "ok"))
@@ -162,15 +169,12 @@ def _summary(check, found, places):
 
 def _differing(check, found):
     rows = []
-    for (name, lookup, _), ways, (of_shim, of_sim) in found:
-        if not of_shim and not of_sim:
-            continue
-        what = "; ".join(text for text, there in (("the shim changes it", of_shim),
-                                                  ("the simulator or the program fails", of_sim))
-                         if there)
-        summary = "" if ways["gpu shim"].report is None else reports.summary(ways["gpu shim"].report) \
-            if not reports.structure_problems(ways["gpu shim"].report) else "a broken report"
-        rows.append(row(check, f"conformance: {name} by {lookup}",
-                        f"exit {ways['gpu native'].code}", f"{what}; {summary}", "FAIL",
-                        "\n".join(of_shim + of_sim)))
+    for (name, lookup, _), ways, (of_program, of_shim, of_sim) in found:
+        what = [text for text, there in (("it fails natively", of_program),
+                                         ("the shim changes it", of_shim),
+                                         ("the simulator is not like the GPU", of_sim)) if there]
+        if what:
+            rows.append(row(check, f"conformance: {name} by {lookup}",
+                            f"exit {ways['gpu native'].code}", "; ".join(what), "FAIL",
+                            "\n".join(of_program + of_shim + of_sim)))
     return rows

@@ -83,6 +83,10 @@ class Context:
         """The environment of a program: nobody else's VRAMSHIM_ settings, the shim only if asked."""
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("VRAMSHIM_") and k != "LD_PRELOAD"}
+        if env.get("LD_LIBRARY_PATH"):
+            # Programs run in folders of their own.
+            env["LD_LIBRARY_PATH"] = ":".join(
+                os.path.abspath(folder) for folder in env["LD_LIBRARY_PATH"].split(":") if folder)
         env.update(extra or {})
         # A sanitizer's runtime must come before what is instrumented (scripts/test sets this).
         first = os.environ.get("VS_TEST_PRELOAD_FIRST", "")

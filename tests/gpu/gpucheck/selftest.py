@@ -132,20 +132,24 @@ class Verdicts(unittest.TestCase):
                                    report=a_report() if name == "gpu shim" else None)
                     for name in names}
 
-        self.assertEqual(checks_conformance.problems(ways()), ([], []))
-        self.assertEqual(checks_conformance.problems(ways("direct")), ([], []))
-        for name, place in (("gpu_shim", 0), ("sim_native", 1), ("sim_shim", 1)):
-            found = checks_conformance.problems(ways(**{name: "b\n2 facts\n"}))
-            self.assertTrue(found[place], name)
-            self.assertFalse(found[1 - place], name)
-        absent = "not here: no such call\n"
-        self.assertEqual(checks_conformance.problems(ways(
-            gpu_native=absent, gpu_shim=absent, sim_native=absent, sim_shim=absent)), ([], []))
-        self.assertTrue(checks_conformance.problems(ways(
-            gpu_native="a\n", gpu_shim="a\n", sim_native="a\n", sim_shim="a\n"))[1], "cut short")
+        def kinds(found_ways):
+            return [bool(texts) for texts in checks_conformance.problems(found_ways)]
+
+        fine, program, shim, sim = ([False] * 3, [True, False, False], [False, True, False],
+                                    [False, False, True])
+        self.assertEqual(kinds(ways()), fine)
+        self.assertEqual(kinds(ways("direct")), fine)
+        for name, expected in (("gpu_shim", shim), ("sim_native", sim), ("sim_shim", sim)):
+            self.assertEqual(kinds(ways(**{name: "b\n2 facts\n"})), expected, name)
+        absent, cut = "not here: no such call\n", "a\n"
+        everywhere = ("gpu_native", "gpu_shim", "sim_native", "sim_shim")
+        self.assertEqual(kinds(ways(**dict.fromkeys(everywhere, absent))), fine)
+        self.assertEqual(kinds(ways(gpu_shim=absent)), shim)
+        self.assertEqual(kinds(ways(**dict.fromkeys(everywhere, cut))), program)
+        self.assertEqual(kinds(ways(gpu_shim=cut)), shim)
         noisy = ways()
         noisy["gpu shim"].err = "vramshim: oh\n"
-        self.assertTrue(checks_conformance.problems(noisy)[0])
+        self.assertEqual(kinds(noisy), shim)
 
     def test_processes(self):
         with tempfile.TemporaryDirectory() as folder:
