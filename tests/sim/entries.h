@@ -1,7 +1,7 @@
 /*
- * Every entry point of the simulated driver: E(export, base name, driver version that introduced it,
- * LEGACY or PT (per-thread-default-stream twin)). One line adds one: `entry-row INCLUDE-FOLDER EXPORT`
- * prints it.
+ * Every entry point of the simulated driver: E(export, base name, driver version that introduced
+ * it, LEGACY or PT (per-thread-default-stream twin)). One line adds one: `entry-row INCLUDE-FOLDER
+ * EXPORT` prints it.
  */
 #ifndef SIM_ENTRIES_H
 #define SIM_ENTRIES_H

@@ -141,11 +141,15 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute 
     sim_lock();
     const struct sim_range *range = lookup(address);
     for (unsigned i = 0; i < count; i++) {
-        if (range == NULL || attribute(out[i], names[i], address, range) != CUDA_SUCCESS) {
-            memset(out[i], 0, width(names[i]));
-            if (names[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-                *(int *)out[i] = CU_DEVICE_INVALID;
-        }
+        if (range != NULL && attribute(out[i], names[i], address, range) == CUDA_SUCCESS)
+            continue;
+        /* A range has no default: it is left as it was (measured). */
+        if (names[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+            names[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+            continue;
+        memset(out[i], 0, width(names[i]));
+        if (names[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)out[i] = CU_DEVICE_INVALID;
     }
     sim_unlock();
     return CUDA_SUCCESS;

@@ -1,0 +1,33 @@
+/* What the self-tests of the simulated driver share. */
+#ifndef SIM_SELFTEST_H
+#define SIM_SELFTEST_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct test {
+    const char *name;
+    void (*run)(void);
+};
+extern const struct test selftest_order[]; /* selftest_order.c: streams, events, VMM, pools */
+extern const struct test selftest_race[];  /* selftest_race.c: the race detector */
+
+void check_failed(const char *file, int line, const char *what) __attribute__((noreturn));
+void check_result(const char *file, int line, const char *what, CUresult got, CUresult wanted);
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            check_failed(__FILE__, __LINE__, #condition);                                          \
+    } while (0)
+#define IS(call, wanted) check_result(__FILE__, __LINE__, #call, call, wanted)
+#define OK(call) IS(call, CUDA_SUCCESS)
+
+double now_ms(void);
+CUcontext start(void);           /* cuInit; primary context of device 0 current */
+void CUDA_CB sleep_ms(void *ms); /* host function */
+/* Runs `selftest name` with one more variable (or NULL): it must end with code, saying words. */
+void expect_child(const char *name, const char *variable, int code, const char *words);
+
+#endif

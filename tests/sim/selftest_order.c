@@ -1,0 +1,238 @@
+/* Self-tests: what orders what, VMM rules, pools, kernels. */
+#include "kernels.h"
+#include "selftest.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static CUdeviceptr p;
+static unsigned char host[4096];
+
+static bool all_are(unsigned char value)
+{
+    OK(cuMemcpyDtoH(host, p, sizeof host));
+    for (size_t i = 0; i < sizeof host; i++) {
+        if (host[i] != value)
+            return false;
+    }
+    return true;
+}
+
+static void test_legacy_order(void)
+{
+    start();
+    CUstream blocking, other;
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuLaunchHostFunc(blocking, sleep_ms, (void *)50));
+    OK(cuLaunchHostFunc(NULL, sleep_ms, (void *)1));
+    OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, sleep_ms, (void *)1));
+    OK(cuLaunchHostFunc(other, sleep_ms, (void *)1));
+    OK(cuStreamSynchronize(other));
+    IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    IS(cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    OK(cuStreamQuery(blocking));
+    OK(cuStreamQuery(NULL));
+}
+
+static void test_events(void)
+{
+    start();
+    CUstream a, b;
+    CUevent e;
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventQuery(e));
+    OK(cuMemAlloc(&p, sizeof host));
+    OK(cuLaunchHostFunc(a, sleep_ms, (void *)50));
+    OK(cuMemsetD8Async(p, 1, sizeof host, a));
+    OK(cuEventRecord(e, a));
+    OK(cuStreamWaitEvent(b, e, 0));
+    OK(cuMemsetD8Async(p, 2, sizeof host, b));
+    IS(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    IS(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(b));
+    OK(cuEventQuery(e));
+    CHECK(all_are(2));
+}
+
+/* cuCtxRecordEvent covers every stream; cuCtxWaitEvent holds all later work, on later streams too.
+ */
+static void test_context_events(void)
+{
+    CUcontext ctx = start();
+    CUstream a, b, gone;
+    CUevent e, slow;
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&slow, CU_EVENT_DISABLE_TIMING));
+    OK(cuMemAlloc(&p, sizeof host));
+    OK(cuLaunchHostFunc(a, sleep_ms, (void *)30));
+    OK(cuMemsetD8Async(p, 1, sizeof host, a));
+    OK(cuLaunchHostFunc(gone, sleep_ms, (void *)60));
+    OK(cuEventRecord(slow, gone));
+    OK(cuStreamDestroy(gone));
+    OK(cuCtxRecordEvent(ctx, e));
+    IS(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    OK(cuCtxWaitEvent(ctx, e));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING)); /* made afterwards */
+    OK(cuMemsetD8Async(p, 2, sizeof host, b));
+    IS(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(b));
+    OK(cuEventQuery(e));
+    OK(cuEventQuery(slow));
+    CHECK(all_are(2));
+    IS(cuCtxRecordEvent(ctx, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void test_values(void)
+{
+    start();
+    CUstream a, b;
+    CUdeviceptr flag;
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&p, sizeof host));
+    OK(cuMemAlloc(&flag, 4));
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuStreamWaitValue32(a, flag, 3, CU_STREAM_WAIT_VALUE_GEQ));
+    OK(cuMemsetD8Async(p, 9, sizeof host, a));
+    OK(cuMemsetD8Async(p, 8, sizeof host, b));
+    OK(cuStreamWriteValue32(b, flag, 2, 0));
+    OK(cuStreamSynchronize(b));
+    usleep(20000);
+    IS(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+    OK(cuStreamWriteValue32(b, flag, 3, 0));
+    OK(cuStreamSynchronize(a));
+    CHECK(all_are(9));
+}
+
+static void test_vmm(void)
+{
+    start();
+    const size_t unit = 2 << 20;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAccessDesc access = {.location = prop.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle one, two;
+    CUdeviceptr at;
+    size_t before, now, total;
+    OK(cuMemGetInfo(&before, &total));
+    IS(cuMemCreate(&one, 4096, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemCreate(&one, unit, &prop, 0));
+    OK(cuMemCreate(&two, 2 * unit, &prop, 0));
+    OK(cuMemAddressReserve(&at, 8 * unit, 0, 0, 0));
+    OK(cuMemMap(at, unit, 0, one, 0));
+    OK(cuMemMap(at + unit, 2 * unit, 0, two, 0));
+    IS(cuMemsetD8(at + 5 * unit, 1, 4096), CUDA_ERROR_INVALID_VALUE); /* not mapped */
+    OK(cuMemSetAccess(at, 3 * unit, &access, 1));
+    IS(cuMemSetAccess(at, 4 * unit, &access, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemsetD8(at, 7, 3 * unit)); /* across mappings */
+    OK(cuCtxSynchronize());
+    IS(cuMemFree(at), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemUnmap(at + unit, unit), CUDA_ERROR_INVALID_VALUE); /* half of two */
+    IS(cuMemAddressFree(at, 8 * unit), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemUnmap(at, unit));
+    /* Somewhere else it shows its bytes. */
+    OK(cuMemMap(at + 4 * unit, unit, 0, one, 0));
+    OK(cuMemSetAccess(at + 4 * unit, unit, &access, 1));
+    p = at + 4 * unit;
+    CHECK(all_are(7));
+    OK(cuMemRelease(one));
+    OK(cuMemRelease(two));
+    OK(cuMemGetInfo(&now, &total));
+    CHECK(before - now == 3 * unit); /* the mappings hold it */
+    OK(cuMemUnmap(at, 8 * unit));
+    OK(cuMemAddressFree(at, 8 * unit));
+    OK(cuMemGetInfo(&now, &total));
+    CHECK(before == now);
+}
+
+static void test_pools(void)
+{
+    start();
+    CUstream s;
+    CUmemoryPool pool;
+    cuuint64_t keep = 8 << 20, reserved;
+    size_t before, now, total;
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(cuMemGetInfo(&before, &total));
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    for (int i = 0; i < 3; i++) {
+        OK(cuMemAllocAsync(&p, 16 << 20, s));
+        OK(cuMemsetD8Async(p, 3, 16 << 20, s));
+        OK(cuMemFreeAsync(p, s));
+        IS(cuMemFreeAsync(p, s), CUDA_ERROR_INVALID_VALUE);
+    }
+    OK(cuStreamSynchronize(s));
+    OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    CHECK(reserved == keep);
+    OK(cuMemGetInfo(&now, &total));
+    CHECK(before - now == keep);
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuMemGetInfo(&now, &total));
+    CHECK(before == now);
+    /* More than fits at once, one after the other in one stream. */
+    for (int i = 0; i < 4; i++) {
+        OK(cuMemAllocAsync(&p, 700 << 20, s));
+        OK(cuMemFreeAsync(p, s));
+    }
+    OK(cuStreamSynchronize(s));
+}
+
+static void test_kernels(void)
+{
+    start();
+    CUmodule module;
+    CUfunction fill, verify, saxpy, fault;
+    CUstream s;
+    CUdeviceptr bad;
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(cuModuleLoadData(&module, sim_kernels_ptx));
+    OK(cuModuleGetFunction(&fill, module, "fill"));
+    OK(cuModuleGetFunction(&verify, module, "verify"));
+    OK(cuModuleGetFunction(&saxpy, module, "saxpy"));
+    OK(cuModuleGetFunction(&fault, module, "fault"));
+    IS(cuModuleGetFunction(&fault, module, "nothing"), CUDA_ERROR_NOT_FOUND);
+    OK(cuMemAlloc(&p, 4096));
+    OK(cuMemAlloc(&bad, 4));
+    OK(cuMemsetD32Async(bad, 0, 1, s));
+    unsigned value = 0x3f800000, count = 1024; /* 1.0f */
+    float two = 2;
+    void *fill_args[] = {&p, &value, &count};
+    OK(cuLaunchKernel(fill, 4, 1, 1, 256, 1, 1, 0, s, fill_args, NULL));
+    void *verify_args[] = {&p, &value, &count, &bad};
+    OK(cuLaunchKernel(verify, 4, 1, 1, 256, 1, 1, 0, s, verify_args, NULL));
+    void *saxpy_args[] = {&count, &two, &p, &p}; /* y = 2y + y */
+    OK(cuLaunchKernel(saxpy, 4, 1, 1, 256, 1, 1, 0, s, saxpy_args, NULL));
+    OK(cuLaunchKernel(verify, 4, 1, 1, 256, 1, 1, 0, s, verify_args, NULL));
+    OK(cuStreamSynchronize(s));
+    unsigned wrong = 77;
+    float first;
+    OK(cuMemcpyDtoH(&wrong, bad, 4));
+    OK(cuMemcpyDtoH(&first, p, 4));
+    CHECK(wrong == 1024 && first == 3);
+    OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
+    IS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+    IS(cuMemAlloc(&p, 4), CUDA_ERROR_ILLEGAL_ADDRESS); /* sticky */
+    OK(cuDevicePrimaryCtxReset(0));
+    start();
+    OK(cuMemAlloc(&p, 4));
+}
+
+const struct test selftest_order[] = {
+    {"legacy_order", test_legacy_order},
+    {"events", test_events},
+    {"context_events", test_context_events},
+    {"values", test_values},
+    {"vmm", test_vmm},
+    {"pools", test_pools},
+    {"kernels", test_kernels},
+    {NULL, NULL},
+};
