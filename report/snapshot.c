@@ -25,9 +25,8 @@ static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger_co
     bool known = atomic_load_explicit(&from->known, memory_order_acquire) != 0;
     to->failed_count = load(&from->failed_count);
     /* What ends is read before what begins, so that the difference is never negative. */
-    to->free_count = load(&from->free_count);
-    uint64_t gone = load(&from->gone_count);
-    atomic_thread_fence(memory_order_acquire);
+    to->free_count = atomic_load_explicit(&from->free_count, memory_order_acquire);
+    uint64_t gone = atomic_load_explicit(&from->gone_count, memory_order_acquire);
     to->alloc_count = load(&from->alloc_count);
     to->alloc_bytes = load(&from->alloc_bytes);
     if (!known && to->alloc_count == 0 && to->failed_count == 0)

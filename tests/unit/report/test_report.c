@@ -339,6 +339,43 @@ static void descriptors_reused(void **unused)
     expect_leak("a.json", 8);
 }
 
+/* Programs count on the lowest number being free: the claim takes none of the low ones. */
+static void low_descriptors_stay_free(void **unused)
+{
+    (void)unused;
+    pid_t child = fork();
+    if (child == 0) {
+        int lowest = dup(0), next = dup(0);
+        close(lowest);
+        close(next);
+        begin("a.json,b.json", 6);
+        NEED(dup(0) == lowest);
+        NEED(dup(0) == next);
+        struct rlimit limit = {50, 50}; /* no high numbers: low ones do */
+        setrlimit(RLIMIT_NOFILE, &limit);
+        begin("c.json", 6);
+        finish();
+        _exit(said[0] != '\0');
+    }
+    expect_success(child);
+    expect_leak("c.json", 6);
+}
+
+/* Killed while it wrote: the next one's report must not end in the rest of it. */
+static void half_written_temporary(void **unused)
+{
+    (void)unused;
+    static char junk[100000];
+    int left = open(".a.json.vramshim", O_CREAT | O_RDWR, 0600);
+    memset(junk, 'j', sizeof junk);
+    assert_int_equal(write(left, junk, sizeof junk), sizeof junk);
+    close(left);
+    run("a.json", 6);
+    expect_leak("a.json", 6);
+    assert_null(strstr(content, "jjjj"));
+    assert_int_equal(files(), 1);
+}
+
 static void temporary_removed(void **unused)
 {
     (void)unused;
@@ -409,7 +446,8 @@ static void hostile_temporary(void **unused)
     int victim = open("victim", O_CREAT | O_RDWR, 0600);
     assert_int_equal(write(victim, "precious", 8), 8);
     close(victim);
-    assert_int_equal(symlink("victim", ".a.json.vramshim"), 0);
+    close(open("other", O_CREAT | O_RDWR, 0600));
+    assert_int_equal(symlink("other", ".a.json.vramshim"), 0);
     assert_int_equal(mkfifo(".b.json.vramshim", 0600), 0);
     assert_int_equal(link("victim", ".c.json.vramshim"), 0);
     pid_t child = fork();
@@ -420,6 +458,7 @@ static void hostile_temporary(void **unused)
     }
     expect_success(child);
     assert_string_equal(read_file("victim"), "precious");
+    assert_string_equal(read_file("other"), "");
     expect_leak(with_pid("a.json", child), 15);
     expect_leak(with_pid("b.json", child), 15);
     expect_leak(with_pid("c.json", child), 15);
@@ -480,6 +519,12 @@ static void cannot_be_claimed(void **unused)
                     "/missing/a.json: no such folder; the report goes to stderr instead\n");
     expect_stand_in();
     assert_int_equal(mkdir("b.json", 0700), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        begin("b.json", 16);
+        _exit(strstr(said, "it is a folder") ? 0 : 1); /* at once, not at the end */
+    }
+    expect_success(child);
     run_with_stderr("b.json", NULL, "it is a folder");
     expect_stand_in();
     run_with_stderr("err/a.json", NULL, "not a folder");
@@ -561,6 +606,8 @@ int main(void)
         TEST(folder_of_the_claim),
         TEST(descriptors_closed),
         TEST(descriptors_reused),
+        TEST(low_descriptors_stay_free),
+        TEST(half_written_temporary),
         TEST(temporary_removed),
         TEST(written_again),
         TEST(umask_is_kept),

@@ -129,6 +129,50 @@ static void same_bucket_needs_no_record(void **unused)
     vs_lock_drop(&timeline.lock);
 }
 
+/* When buckets double: pairs keep the higher top and the later end, and the open one goes on. */
+static void widening(void **unused)
+{
+    (void)unused;
+    const uint64_t full = VS_TIMELINE_BUCKETS;
+    for (uint64_t i = 0; i <= full; i++) {
+        event(0, i * MS, i % 2 ? 500 + i : 9000 - i);
+        event(0, i * MS + 1, i % 2 ? 7 : 6);
+    }
+    event(0, full * MS + 2, 77777); /* in the bucket that was open when they doubled */
+    event(0, full * MS + 3, 3);
+    assert_int_equal(finish(full * MS + 4), full + 2);
+    for (uint64_t i = 0; i < full / 2; i++) {
+        expect(2 * i, 0, 2 * i * MS, 9000 - 2 * i);
+        expect(2 * i + 1, 0, (2 * i + 2) * MS - 1, 7);
+    }
+    expect(full, 0, full * MS + 2, 77777);
+    expect(full + 1, 0, full * MS + 4, 3);
+    event(0, (full + 2) * MS, 1);
+    assert_int_equal(finish((full + 2) * MS), full + 3);
+    expect(full + 1, 0, (full + 2) * MS - 1, 3);
+}
+
+/* A device whose newest bucket moved when another one's event made them double. */
+static void widening_by_another_device(void **unused)
+{
+    (void)unused;
+    for (uint64_t i = 0; i < VS_TIMELINE_BUCKETS - 1; i++)
+        event(0, i * MS, 10);
+    const uint64_t t = (VS_TIMELINE_BUCKETS - 1) * MS;
+    event(1, t, 20);
+    event(0, t, 10); /* doubles */
+    event(1, t + 1, 30);
+    event(1, t + 2, 5);
+    size_t count = finish(t + 3), found = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].device == 1)
+            found += rows[i].sample.live_bytes == (found ? 5 : 30);
+        else
+            assert_int_equal(rows[i].sample.live_bytes, 10);
+    }
+    assert_int_equal(found, 2);
+}
+
 /* One narrow spike among a million events of a day: it survives, and so does the last state. */
 static void long_run(void **unused)
 {
@@ -230,6 +274,8 @@ int main(void)
         TEST(late_thread),
         TEST(devices_apart),
         TEST(same_bucket_needs_no_record),
+        TEST(widening),
+        TEST(widening_by_another_device),
         TEST(long_run),
         TEST(many_devices),
         TEST(threads),
