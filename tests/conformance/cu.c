@@ -15,6 +15,13 @@
 
 static unsigned facts;
 
+static CUresult CUDAAPI no_entry(void)
+{
+    return CUDA_ERROR_STUB_LIBRARY;
+}
+
+void *const cu_no_entry = (void *)no_entry;
+
 #ifndef CU_DIRECT
 struct cu_api cu_api;
 #endif
@@ -33,6 +40,22 @@ void *cu_library(void)
 #define CU_SPELLED(name) CU_SPELLED_(name)
 #define CU_ROW(name) {(void **)&cu_api.name, CU_SPELLED(name), #name},
 
+/* The version to ask for: that of cuda.h, but for entries whose newest one it means by another
+ * name. */
+static int version_of(const char *base)
+{
+    static const struct {
+        const char *base;
+        int version;
+    } older[] = {{"cuCtxSynchronize", 2000}, {"cuCtxGetDevice", 2000}, {"cuStreamGetCtx", 9020}};
+
+    for (size_t i = 0; i < sizeof older / sizeof older[0]; i++) {
+        if (strcmp(base, older[i].base) == 0)
+            return older[i].version;
+    }
+    return CUDA_VERSION;
+}
+
 static void look_up(bool by_proc_address)
 {
     static const struct {
@@ -40,11 +63,6 @@ static void look_up(bool by_proc_address)
         const char *symbol;
         const char *base;
     } rows[] = {CU_ENTRIES(CU_ROW)};
-    /* Entries whose newest version is not the one that cuda.h means by their name. */
-    static const struct {
-        const char *base;
-        int version;
-    } older[] = {{"cuCtxSynchronize", 2000}, {"cuCtxGetDevice", 2000}, {"cuStreamGetCtx", 9020}};
     __typeof__(&cuGetProcAddress) get = NULL;
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -55,19 +73,14 @@ static void look_up(bool by_proc_address)
 
     *(void **)&get = dlsym(cu_library(), "cuGetProcAddress_v2");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!by_proc_address) {
-            *rows[i].pointer = dlsym(cu_library(), rows[i].symbol);
-            continue;
-        }
-        int version = CUDA_VERSION;
-        for (size_t k = 0; k < sizeof older / sizeof older[0]; k++) {
-            if (strcmp(rows[i].base, older[k].base) == 0)
-                version = older[k].version;
-        }
         CUdriverProcAddressQueryResult status;
-        if (get == NULL ||
-            get(rows[i].base, rows[i].pointer, version, flags, &status) != CUDA_SUCCESS)
+        if (!by_proc_address)
+            *rows[i].pointer = dlsym(cu_library(), rows[i].symbol);
+        else if (get == NULL || get(rows[i].base, rows[i].pointer, version_of(rows[i].base), flags,
+                                    &status) != CUDA_SUCCESS)
             *rows[i].pointer = NULL;
+        if (*rows[i].pointer == NULL)
+            *rows[i].pointer = cu_no_entry;
     }
 }
 #endif

@@ -33,8 +33,11 @@ struct cu_api {
 };
 extern struct cu_api cu_api;
 #define CU(name) (*cu_api.name)
-#define CU_HAVE(name) (cu_api.name != NULL)
+#define CU_HAVE(name) ((void *)cu_api.name != cu_no_entry)
 #endif
+
+/* Stands for an entry that the driver lacks: a function that answers STUB_LIBRARY ("absent"). */
+extern void *const cu_no_entry;
 
 /* The library itself, for programs whose subject is the look-up. NULL when it is not there. */
 void *cu_library(void);
@@ -64,14 +67,10 @@ void cu_must(const char *text, CUresult result);
 void cu_absent(const char *what) __attribute__((noreturn));
 
 /* Calls an entry point and prints what it answered. */
-#define TELL(name, ...)                                                                            \
-    cu_told(#name "(" #__VA_ARGS__ ")",                                                            \
-            CU_HAVE(name) ? CU(name)(__VA_ARGS__) : CUDA_ERROR_STUB_LIBRARY)
+#define TELL(name, ...) cu_told(#name "(" #__VA_ARGS__ ")", CU(name)(__VA_ARGS__))
 
 /* Calls an entry point that has to succeed, silently. */
-#define MUST(name, ...)                                                                            \
-    cu_must(#name "(" #__VA_ARGS__ ")",                                                            \
-            CU_HAVE(name) ? CU(name)(__VA_ARGS__) : CUDA_ERROR_STUB_LIBRARY)
+#define MUST(name, ...) cu_must(#name "(" #__VA_ARGS__ ")", CU(name)(__VA_ARGS__))
 
 /* Prints the truth of a condition, in the condition's own words. */
 #define FACT(condition) cu_say("%s: %s", #condition, (condition) ? "yes" : "no")
