@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-static CUevent spare_events;
+static CUevent spare_events, all_events;
 
 static bool alive(CUevent event)
 {
@@ -29,13 +29,16 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
     CUresult result = sim_ctx_current(&ctx);
     if (result == CUDA_SUCCESS) {
         CUevent event = spare_events;
-        if (event != NULL)
+        if (event != NULL) {
             spare_events = event->next;
-        else
-            event = malloc(sizeof *event);
-        if (event == NULL)
+        } else if ((event = calloc(1, sizeof *event)) != NULL) {
+            event->older = all_events;
+            all_events = event;
+        } else {
             abort();
-        *event = (struct CUevent_st){.magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx};
+        }
+        *event = (struct CUevent_st){
+            .magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx, .older = event->older};
         *out = event;
     }
     sim_unlock();

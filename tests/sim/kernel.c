@@ -35,7 +35,10 @@ struct CUmod_st { /* also behind CUlibrary */
     uint32_t magic;
     CUcontext ctx;
     CUfunction functions;
+    CUmodule older; /* all there ever were */
 };
+
+static CUmodule all_modules;
 
 /* ---- built-in kernels ---------------------------------------------------------------------------
  */
@@ -214,6 +217,8 @@ static CUresult load(CUmodule *out, const char *text, CUcontext ctx)
         abort();
     module->magic = SIM_MAGIC_MODULE;
     module->ctx = ctx;
+    module->older = all_modules;
+    all_modules = module;
     for (const char *at = start; (at = strstr(at, ".entry")) != NULL;) {
         at = skip(at + 6);
         size_t length = 0;

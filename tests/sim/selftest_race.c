@@ -115,7 +115,7 @@ static void case_race_alloc_async(void)
 static void test_race_found(void)
 {
     expect_child("race_streams", NULL, 86, "RACE: cuMemsetD8Async");
-    expect_child("race_read", NULL, 86, "RACE: cuMemcpyDtoDAsync");
+    expect_child("race_read", NULL, 86, "cuMemcpyDtoDAsync");
     expect_child("race_unmap", NULL, 86, "cuMemUnmap by the host");
     expect_child("race_free_async", NULL, 86, "cuMemFreeAsync");
     expect_child("race_alloc_async", NULL, 86, "cuMemAllocAsync");

@@ -403,7 +403,8 @@ struct CUevent_st {
     struct sim_op *op;           /* the record, NULL if never recorded */
     struct sim_capture *capture; /* recorded inside a capture */
     void *capture_node;
-    CUevent next; /* free list */
+    CUevent next;  /* free list */
+    CUevent older; /* all there ever were, so that one the program forgot is no leak of ours */
 };
 
 /* All need sim_lock. */
