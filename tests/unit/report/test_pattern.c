@@ -99,6 +99,37 @@ static void expansion(void **unused)
     assert_int_equal(expand("%q{VS_A}.txt", path), -ENAMETOOLONG);
 }
 
+/* Random specs: each is refused, or every path in it expands. */
+static void random_specs(void **unused)
+{
+    (void)unused;
+    static const char *const pieces[] = {"%", "p",     "h",    "e",    "q",      "{",   "}",
+                                         ",", ".json", ".txt", "none", "stderr", " ",   "/",
+                                         "a", "%p",    "%q{",  "\xff", "%%",     "VS_A"};
+    static char path[VS_PATTERN_PATH];
+    uint64_t random = testing_seed();
+    unsigned good = 0;
+    setenv("VS_A", "x", 1);
+    for (int round = 0; round < 300000; round++) {
+        char spec[128] = "";
+        struct vs_pattern_item item[VS_PATTERN_ITEMS];
+        size_t count;
+        for (unsigned left = 1 + testing_random(&random) % 12; left > 0; left--)
+            strcat(spec, pieces[testing_random(&random) % (sizeof pieces / sizeof *pieces)]);
+        if (vs_pattern_parse(spec, item, &count))
+            continue;
+        good++;
+        assert_in_range(count, 1, VS_PATTERN_ITEMS);
+        for (size_t i = 0; i < count; i++) {
+            if (item[i].type < VS_PATTERN_JSON)
+                continue;
+            assert_int_equal(vs_pattern_expand(&item[i], &facts, path), 0);
+            assert_true(strlen(path) >= 4);
+        }
+    }
+    assert_true(good > 1000);
+}
+
 static void types(void **unused)
 {
     (void)unused;
@@ -115,7 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepted),  cmocka_unit_test(refused), cmocka_unit_test(very_long),
-        cmocka_unit_test(expansion), cmocka_unit_test(types),
+        cmocka_unit_test(expansion), cmocka_unit_test(types),   cmocka_unit_test(random_specs),
     };
     return cmocka_run_group_tests_name("pattern", tests, NULL, NULL);
 }
