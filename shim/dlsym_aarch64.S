@@ -29,8 +29,6 @@
 \name:
         .cfi_startproc
         hint    #34                     /* bti c */
-        cmn     x0, #1                  /* RTLD_NEXT */
-        b.eq    1f
         save
         mov     x2, x30                 /* the caller */
         bl      vs_lookup_wants         /* (handle, name, caller) */

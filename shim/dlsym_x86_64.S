@@ -2,9 +2,9 @@
  * dlsym and dlvsym for x86_64.
  *
  * The real ones look at their return address: RTLD_NEXT searches behind the caller, RTLD_DEFAULT in
- * the caller's scope. So every look-up that is not for one of our names, and every RTLD_NEXT, must
- * reach the real function by a jump, with registers and stack as they came. The rest goes to
- * vs_lookup_dlsym / vs_lookup_dlvsym (lookup.c), also by a jump.
+ * the caller's scope. So every look-up that vs_lookup_wants leaves alone must reach the real function
+ * by a jump, with registers and stack as they came. The rest goes to vs_lookup_dlsym /
+ * vs_lookup_dlvsym (lookup.c), also by a jump.
  */
         .text
 
@@ -15,8 +15,6 @@
 \name:
         .cfi_startproc
         endbr64
-        cmpq    $-1, %rdi               /* RTLD_NEXT */
-        je      1f
         pushq   %rdi
         .cfi_adjust_cfa_offset 8
         pushq   %rsi

@@ -256,34 +256,98 @@ int vs_elf_each(int (*visit)(const struct vs_elf_object *object, void *arg), voi
     return dl_iterate_phdr(each_phdr, &each);
 }
 
-void *vs_elf_next(const char *name)
+static struct link_map *last_at_startup(void)
 {
-    struct link_map *map = _r_debug.r_map;
     struct link_map *last = __atomic_load_n(&startup_last, __ATOMIC_RELAXED);
 
     if (last == NULL) {
-        for (last = map; last->l_next != NULL;) {
+        for (last = _r_debug.r_map; last->l_next != NULL;) {
             last = last->l_next;
         }
         __atomic_store_n(&startup_last, last, __ATOMIC_RELAXED);
     }
+    return last;
+}
+
+static void *symbol_in(const struct link_map *map, const char *name)
+{
+    struct vs_elf_object object = {.base = map->l_addr, .name = map->l_name, .dynamic = map->l_ld};
+
+    if (map->l_ld == NULL) {
+        return NULL;
+    }
+    read_dynamic(&object);
+    return vs_elf_symbol(&object, name);
+}
+
+void *vs_elf_next(const char *name)
+{
+    struct link_map *map = _r_debug.r_map;
+    struct link_map *last = last_at_startup();
+
     while (map != NULL && map->l_ld != vs_elf_our_dynamic) {
         map = map->l_next;
     }
     while (map != NULL && map != last) {
         map = map->l_next;
-        if (map->l_ld != NULL) {
-            struct vs_elf_object object = {
-                .base = map->l_addr, .name = map->l_name, .dynamic = map->l_ld};
-
-            read_dynamic(&object);
-            void *found = vs_elf_symbol(&object, name);
-            if (found != NULL) {
-                return found;
-            }
+        void *found = symbol_in(map, name);
+        if (found != NULL) {
+            return found;
         }
     }
     return NULL;
+}
+
+struct search {
+    uintptr_t address;
+    const ElfW(Dyn) * last;
+    const ElfW(Dyn) * holder; /* the object that holds the address */
+    bool past_us, past_last;
+    enum vs_elf_place place;
+};
+
+static int visit_place(const struct vs_elf_object *object, void *arg)
+{
+    struct search *search = arg;
+
+    if (search->address - object->start < object->end - object->start) {
+        search->holder = object->dynamic;
+        search->place = object->dynamic == vs_elf_our_dynamic ? VS_ELF_OURS
+                        : search->past_last                   ? VS_ELF_LATER
+                        : search->past_us                     ? VS_ELF_BEHIND_US
+                                                              : VS_ELF_BEFORE_US;
+        return 1;
+    }
+    search->past_us = search->past_us || object->dynamic == vs_elf_our_dynamic;
+    search->past_last = search->past_last || object->dynamic == search->last;
+    return 0;
+}
+
+static struct search search_place(const void *address)
+{
+    struct search search = {
+        .address = (uintptr_t)address, .last = last_at_startup()->l_ld, .place = VS_ELF_LATER};
+
+    vs_elf_each(visit_place, &search);
+    return search;
+}
+
+enum vs_elf_place vs_elf_place_of(const void *address)
+{
+    return search_place(address).place;
+}
+
+bool vs_elf_defined_before_us(const char *name, const void *except)
+{
+    const ElfW(Dyn) *holder = search_place(except).holder;
+
+    for (struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != vs_elf_our_dynamic;
+         map = map->l_next) {
+        if (map->l_ld != holder && symbol_in(map, name) != NULL) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool vs_elf_is_ours(const void *address)

@@ -49,6 +49,19 @@ int vs_elf_each(int (*visit)(const struct vs_elf_object *object, void *arg), voi
  * are never unloaded. Works before any constructor has run. */
 void *vs_elf_next(const char *name);
 
+/* Where the code at this address stands in the global search order. */
+enum vs_elf_place {
+    VS_ELF_BEFORE_US, /* the program, preloads before us */
+    VS_ELF_OURS,
+    VS_ELF_BEHIND_US, /* loaded at program start */
+    VS_ELF_LATER      /* dlopened, or in no object */
+};
+enum vs_elf_place vs_elf_place_of(const void *address);
+
+/* Does an object before us, other than the one with this address in it, define name? Takes no lock
+ * (see vs_elf_next). */
+bool vs_elf_defined_before_us(const char *name, const void *except);
+
 /* Does another namespace (dlmopen) hold an object whose file name starts so? Takes no lock; false
  * on a loader too old to say. */
 bool vs_elf_other_namespace_has(const char *file);

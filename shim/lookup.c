@@ -44,11 +44,22 @@ void vs_lookup_bootstrap(void)
     vs_lookup_real_dlsym = sym != NULL ? (void *(*)(void *, const char *))sym : no_dlsym;
 }
 
+/* Is the name to be found behind us in the global scope? It is where the driver was linked or
+ * opened globally, or a preload behind us has it. Finding nothing leaves the loader's message for
+ * dlerror. The barrier keeps the compiler from making this a jump: the search must start behind us,
+ * not behind our caller. */
+static void *behind_us(const char *name)
+{
+    void *result = vs_lookup_real_dlsym(RTLD_NEXT, name);
+
+    __asm__ volatile("" ::: "memory");
+    return result;
+}
+
 int vs_lookup_wants(void *handle, const char *name, const void *caller)
 {
     const struct vs_driver *driver;
 
-    (void)handle;
     if (!vs_driver_knows(name)) {
         return 0;
     }
@@ -59,11 +70,16 @@ int vs_lookup_wants(void *handle, const char *name, const void *caller)
     if (vs_lookup_real_dlsym == NULL || vs_lookup_real_dlvsym == NULL) {
         vs_lookup_bootstrap();
     }
-    return 1;
+    if (handle != RTLD_NEXT) {
+        return 1;
+    }
+    /* A search from behind the caller may end at our own export with nothing real behind it. */
+    return vs_elf_place_of(caller) == VS_ELF_BEFORE_US && vs_elf_next(name) == NULL &&
+           !vs_elf_defined_before_us(name, caller) && behind_us(name) == NULL;
 }
 
-/* Our own export came back: right if the driver has this entry, else nothing was really found. */
-static void *found(void *result, const char *name)
+/* Our own export came back: right if the look-up would find the driver's without us. */
+static void *found(void *result, const char *name, const void *caller)
 {
     const struct vs_driver *driver;
 
@@ -71,22 +87,33 @@ static void *found(void *result, const char *name)
         return vs_driver_substitute(result);
     }
     driver = vs_driver_get();
-    if (driver != NULL && vs_driver_has(driver, name)) {
-        return result;
+    if (driver == NULL || !vs_driver_has(driver, name)) {
+        return behind_us(name);
     }
-    /* Finds nothing, and leaves the loader's own message for dlerror. The barrier keeps the
-     * compiler from making this a jump: the search must start behind us, not behind our caller. */
-    result = vs_lookup_real_dlsym(RTLD_NEXT, name);
-    __asm__ volatile("" ::: "memory");
+    /* Opened locally, it is out of sight for everything but the libraries that opened or need it;
+     * which those are is not known, so any library that was itself opened later may see it. */
+    if (vs_elf_place_of(caller) != VS_ELF_LATER && behind_us(name) == NULL) {
+        return NULL;
+    }
     return result;
 }
 
 void *vs_lookup_dlsym(void *handle, const char *name)
 {
-    return found(vs_lookup_real_dlsym(handle, name), name);
+    const void *caller = __builtin_return_address(0);
+
+    if (handle == RTLD_NEXT) {
+        return behind_us(name);
+    }
+    return found(vs_lookup_real_dlsym(handle, name), name, caller);
 }
 
 void *vs_lookup_dlvsym(void *handle, const char *name, const char *version)
 {
-    return found(vs_lookup_real_dlvsym(handle, name, version), name);
+    const void *caller = __builtin_return_address(0);
+
+    if (handle == RTLD_NEXT) {
+        return behind_us(name);
+    }
+    return found(vs_lookup_real_dlvsym(handle, name, version), name, caller);
 }

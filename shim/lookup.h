@@ -14,7 +14,7 @@ extern void *(*vs_lookup_real_dlvsym)(void *handle, const char *name, const char
 /* Finds the real ones. Idempotent; never leaves them NULL. */
 void vs_lookup_bootstrap(void);
 
-/* Is this look-up ours to answer? handle is not RTLD_NEXT. */
+/* Is this look-up ours to answer? */
 int vs_lookup_wants(void *handle, const char *name, const void *caller);
 
 /* Answer one that is. */
