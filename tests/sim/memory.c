@@ -165,7 +165,9 @@ static CUresult mem_free(CUdeviceptr address)
         if (range == NULL || range->id != id) {
             result = CUDA_ERROR_INVALID_VALUE;
         } else {
-            sim_race_access(range->phys, range->offset, range->size, true, NULL, "cuMemFree");
+            /* Ends with the range, so an access is only worth checking against earlier ones. */
+            if (range->phys->shadow != NULL)
+                sim_race_access(range->phys, range->offset, range->size, true, NULL, "cuMemFree");
             sim_race_remember_freed(address, range->size, "cuMemFree");
             if (range->kind == SIM_ASYNC)
                 sim_pool_free_now(range);

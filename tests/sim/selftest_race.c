@@ -187,6 +187,13 @@ static void case_ordered(void)
             OK(cuStreamSynchronize(a));
         else
             OK(cuCtxSynchronize());
+        /* Gone before anything waits for it. */
+        OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        OK(cuMemsetD8Async(p, 3, SIZE, s));
+        OK(cuStreamDestroy(s));
+        OK(cuCtxSynchronize());
+        OK(cuMemsetD8Async(p, 4, SIZE, b));
+        OK(cuStreamSynchronize(b));
     }
 }
 
