@@ -72,8 +72,12 @@
     E(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010, PT) \
     E(cuEventRecord_ptsz, "cuEventRecord", 7000, PT) \
     E(cuEventSynchronize, "cuEventSynchronize", 2000, LEGACY) \
+    E(cuFuncGetAttribute, "cuFuncGetAttribute", 2020, LEGACY) \
+    E(cuFuncSetAttribute, "cuFuncSetAttribute", 9000, LEGACY) \
+    E(cuFuncSetCacheConfig, "cuFuncSetCacheConfig", 3000, LEGACY) \
     E(cuGetErrorName, "cuGetErrorName", 6000, LEGACY) \
     E(cuGetErrorString, "cuGetErrorString", 6000, LEGACY) \
+    E(cuGetExportTable, "cuGetExportTable", 3000, LEGACY) \
     E(cuGetProcAddress, "cuGetProcAddress", 11030, LEGACY) \
     E(cuGetProcAddress_v2, "cuGetProcAddress", 12000, LEGACY) \
     E(cuInit, "cuInit", 2000, LEGACY) \
@@ -92,6 +96,8 @@
     E(cuLibraryUnload, "cuLibraryUnload", 12000, LEGACY) \
     E(cuMemAddressFree, "cuMemAddressFree", 10020, LEGACY) \
     E(cuMemAddressReserve, "cuMemAddressReserve", 10020, LEGACY) \
+    E(cuMemAdvise, "cuMemAdvise", 8000, LEGACY) \
+    E(cuMemAdvise_v2, "cuMemAdvise", 12020, LEGACY) \
     E(cuMemAlloc, "cuMemAlloc", 2000, LEGACY) \
     E(cuMemAllocAsync, "cuMemAllocAsync", 11020, LEGACY) \
     E(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, PT) \
@@ -99,6 +105,7 @@
     E(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, PT) \
     E(cuMemAllocHost_v2, "cuMemAllocHost", 3020, LEGACY) \
     E(cuMemAllocManaged, "cuMemAllocManaged", 6000, LEGACY) \
+    E(cuMemAllocPitch, "cuMemAllocPitch", 2000, LEGACY) \
     E(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, LEGACY) \
     E(cuMemAlloc_v2, "cuMemAlloc", 3020, LEGACY) \
     E(cuMemCreate, "cuMemCreate", 10020, LEGACY) \
@@ -108,9 +115,11 @@
     E(cuMemFreeHost, "cuMemFreeHost", 2000, LEGACY) \
     E(cuMemFree_v2, "cuMemFree", 3020, LEGACY) \
     E(cuMemGetAccess, "cuMemGetAccess", 10020, LEGACY) \
+    E(cuMemGetAddressRange, "cuMemGetAddressRange", 2000, LEGACY) \
     E(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, LEGACY) \
     E(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020, LEGACY) \
     E(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, LEGACY) \
+    E(cuMemGetInfo, "cuMemGetInfo", 2000, LEGACY) \
     E(cuMemGetInfo_v2, "cuMemGetInfo", 3020, LEGACY) \
     E(cuMemHostAlloc, "cuMemHostAlloc", 2020, LEGACY) \
     E(cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer", 3020, LEGACY) \
@@ -126,6 +135,11 @@
     E(cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020, LEGACY) \
     E(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, LEGACY) \
     E(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, LEGACY) \
+    E(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, LEGACY) \
+    E(cuMemPrefetchAsync_ptsz, "cuMemPrefetchAsync", 8000, PT) \
+    E(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, LEGACY) \
+    E(cuMemPrefetchAsync_v2_ptsz, "cuMemPrefetchAsync", 12020, PT) \
+    E(cuMemRangeGetAttribute, "cuMemRangeGetAttribute", 8000, LEGACY) \
     E(cuMemRelease, "cuMemRelease", 10020, LEGACY) \
     E(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, LEGACY) \
     E(cuMemSetAccess, "cuMemSetAccess", 10020, LEGACY) \
@@ -185,14 +199,22 @@
     E(cuMemsetD8_v2, "cuMemsetD8", 3020, LEGACY) \
     E(cuMemsetD8_v2_ptds, "cuMemsetD8", 7000, PT) \
     E(cuModuleGetFunction, "cuModuleGetFunction", 2000, LEGACY) \
+    E(cuModuleGetLoadingMode, "cuModuleGetLoadingMode", 11070, LEGACY) \
     E(cuModuleLoadData, "cuModuleLoadData", 2000, LEGACY) \
     E(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, LEGACY) \
     E(cuModuleUnload, "cuModuleUnload", 2000, LEGACY) \
+    E(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 6050, LEGACY) \
     E(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, LEGACY) \
     E(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, LEGACY) \
     E(cuPointerSetAttribute, "cuPointerSetAttribute", 6000, LEGACY) \
     E(cuStreamAddCallback, "cuStreamAddCallback", 5000, LEGACY) \
     E(cuStreamAddCallback_ptsz, "cuStreamAddCallback", 7000, PT) \
+    E(cuStreamAttachMemAsync, "cuStreamAttachMemAsync", 6000, LEGACY) \
+    E(cuStreamAttachMemAsync_ptsz, "cuStreamAttachMemAsync", 7000, PT) \
+    E(cuStreamBatchMemOp, "cuStreamBatchMemOp", 8000, LEGACY) \
+    E(cuStreamBatchMemOp_ptsz, "cuStreamBatchMemOp", 8000, PT) \
+    E(cuStreamBatchMemOp_v2, "cuStreamBatchMemOp", 11070, LEGACY) \
+    E(cuStreamBatchMemOp_v2_ptsz, "cuStreamBatchMemOp", 11070, PT) \
     E(cuStreamCreate, "cuStreamCreate", 2000, LEGACY) \
     E(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, LEGACY) \
     E(cuStreamDestroy, "cuStreamDestroy", 2000, LEGACY) \

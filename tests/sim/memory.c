@@ -200,6 +200,29 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 address)
     return address == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult CUDAAPI cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
+{
+    SIM_ENTRY(cuMemGetInfo);
+    (void)free_bytes, (void)total;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width,
+                                 unsigned int height, unsigned int element)
+{
+    SIM_ENTRY(cuMemAllocPitch);
+    (void)out, (void)pitch, (void)width, (void)height, (void)element;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size,
+                                      CUdeviceptr_v1 address)
+{
+    SIM_ENTRY(cuMemGetAddressRange);
+    (void)base, (void)size, (void)address;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     SIM_ENTRY(cuMemGetInfo_v2);

@@ -193,6 +193,7 @@ struct sim_range {
     struct sim_pool *pool;     /* SIM_ASYNC */
     bool dying;                /* SIM_ASYNC: cuMemFreeAsync was called */
     bool sync_memops;
+    int prefetched;                 /* SIM_MANAGED: where to, last, plus 2; 0 = never */
     struct sim_range *left, *right; /* treap */
     uint32_t rank;
 };
@@ -360,7 +361,8 @@ struct sim_work {
         } memory;                  /* alloc, free */
     };
 };
-void sim_work_fini(struct sim_work *work); /* frees what it owns */
+void sim_work_fini(struct sim_work *work);                   /* frees what it owns; with the lock */
+struct sim_work sim_work_clone(const struct sim_work *work); /* for graph nodes; with the lock */
 
 struct sim_op {
     unsigned refs;
@@ -419,7 +421,9 @@ CUresult sim_submit_after(CUstream stream, struct sim_op *dependency); /* a mark
 struct sim_op *sim_op_new(CUcontext ctx, CUstream stream, unsigned slot, struct sim_work *work);
 void sim_op_after(struct sim_op *op, struct sim_op *dependency); /* NULL-safe */
 void sim_op_stream_order(struct sim_op *op, CUstream stream);    /* all implied dependencies */
-void sim_op_start(struct sim_op *op);                            /* drops the caller's hold on it */
+/* Makes op the stream's newest: what the stream does next comes after it. Before sim_op_start. */
+void sim_stream_follow(CUstream stream, struct sim_op *op);
+void sim_op_start(struct sim_op *op); /* drops the caller's hold on it */
 struct sim_op *sim_op_ref(struct sim_op *op);
 void sim_op_unref(struct sim_op *op);
 /* Waits (drops the lock meanwhile); the host learns its clock. */

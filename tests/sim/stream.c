@@ -134,14 +134,19 @@ void sim_op_stream_order(struct sim_op *op, CUstream stream)
     }
 }
 
+void sim_stream_follow(CUstream stream, struct sim_op *op)
+{
+    sim_op_unref(stream->last);
+    stream->last = sim_op_ref(op);
+}
+
 static CUresult submit_after(CUstream stream, struct sim_work *work, struct sim_op *also,
                              struct sim_op **out)
 {
     struct sim_op *op = sim_op_new(stream->ctx, stream, stream->slot, work);
     sim_op_stream_order(op, stream);
     sim_op_after(op, also);
-    sim_op_unref(stream->last);
-    stream->last = sim_op_ref(op);
+    sim_stream_follow(stream, op);
     if (out != NULL)
         *out = sim_op_ref(op);
     sim_op_start(op);
@@ -369,3 +374,45 @@ static CUresult value(CUstream handle, bool pt, bool write, CUdeviceptr address,
               value(stream, pt, false, address, number, bits / 8, flags))
 VALUE_OPS(32)
 VALUE_OPS(64)
+
+/* Each operation is an op of its own, in order. */
+static CUresult batch(CUstream handle, bool pt, unsigned count,
+                      const CUstreamBatchMemOpParams *list, unsigned flags)
+{
+    if (count == 0 || count > 256 || list == NULL || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUstreamBatchMemOpParams *one = &list[i];
+        switch (one->operation) {
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+            result = value(handle, pt, false, one->waitValue.address, one->waitValue.value, 4,
+                           one->waitValue.flags);
+            break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+            result = value(handle, pt, false, one->waitValue.address, one->waitValue.value64, 8,
+                           one->waitValue.flags);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+            result = value(handle, pt, true, one->writeValue.address, one->writeValue.value, 4,
+                           one->writeValue.flags);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+            result = value(handle, pt, true, one->writeValue.address, one->writeValue.value64, 8,
+                           one->writeValue.flags);
+            break;
+        case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        case CU_STREAM_MEM_OP_BARRIER:
+            break;
+        default:
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return result;
+}
+SIM_TWINS(cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz,
+          (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags),
+          batch(stream, pt, count, list, flags))
+SIM_TWINS(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz,
+          (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags),
+          batch(stream, pt, count, list, flags))

@@ -344,3 +344,17 @@ void sim_work_fini(struct sim_work *work)
         sim_phys_unref(work->copy.to.phys);
     }
 }
+
+struct sim_work sim_work_clone(const struct sim_work *work)
+{
+    struct sim_work clone = *work;
+    if (work->kind == SIM_W_COPY) {
+        /* A recorded copy has no staging: it reads its source when it runs. */
+        clone.copy.staging = NULL;
+        if (clone.copy.from.phys != NULL)
+            sim_phys_ref(clone.copy.from.phys);
+        if (clone.copy.to.phys != NULL)
+            sim_phys_ref(clone.copy.to.phys);
+    }
+    return clone;
+}
