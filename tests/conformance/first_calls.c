@@ -26,6 +26,8 @@ static void *first(void *data)
 
     pthread_barrier_wait(&together);
     void *library = mine->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    /* Whoever loaded it is done with it everywhere. */
+    pthread_barrier_wait(&together);
     if (library == NULL)
         return NULL;
     mine->alloc = dlsym(library, "cuMemAlloc_v2");
