@@ -184,9 +184,29 @@ int vs_sink_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size_t 
     return rc;
 }
 
+/* After the program closed our descriptor: the temporary is ours again unless somebody has taken it
+ * over since. */
+static bool regain(struct vs_sink *sink)
+{
+    struct vs_sink_file file;
+    if (!name_is(sink->temporary, sink->file))
+        return false;
+    int fd = open_temporary(sink, 0);
+    if (fd < 0)
+        return false;
+    if (check_file(fd, &file) < 0 || !same(file, sink->file) || lock(fd) < 0 ||
+        !name_is(sink->temporary, file)) {
+        vs_sys_close(fd);
+        return false;
+    }
+    sink->fd = fd;
+    return true;
+}
+
 int vs_sink_begin(struct vs_sink *sink, int pid)
 {
-    if (!still_ours(sink) || !name_is(sink->temporary, sink->file)) {
+    bool held = still_ours(sink) ? name_is(sink->temporary, sink->file) : regain(sink);
+    if (!held) {
         int rc = open_private(sink, pid);
         if (rc < 0)
             return rc;

@@ -314,7 +314,33 @@ static void descriptors_closed(void **unused)
     }
     expect_success(child);
     expect_leak("a.json", 6);
-    struct other next = start_other("a.json", 7); /* what is left over is taken over */
+    assert_int_equal(files(), 1);
+}
+
+/* With the descriptor, the lock is lost: another process may take the claim over and keeps it. */
+static void descriptors_closed_and_taken_over(void **unused)
+{
+    (void)unused;
+    int gone[2], go[2];
+    char byte;
+    assert_int_equal(pipe(gone) | pipe(go), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        begin("a.json", 6);
+        for (int fd = 3; fd < 1024; fd++)
+            if (fd != gone[1] && fd != go[0])
+                close(fd);
+        NEED(write(gone[1], "c", 1) == 1);
+        NEED(read(go[0], &byte, 1) == 1);
+        finish();
+        NEED(said[0] == '\0');
+        _exit(0);
+    }
+    assert_int_equal(read(gone[0], &byte, 1), 1);
+    struct other next = start_other("a.json", 7);
+    assert_int_equal(write(go[1], "g", 1), 1);
+    expect_success(child);
+    expect_leak("a.json", 6);
     let_finish(&next);
     expect_leak("a.json", 7);
     assert_int_equal(files(), 1);
@@ -337,6 +363,7 @@ static void descriptors_reused(void **unused)
     expect_success(child);
     assert_string_equal(read_file("mine"), "precious");
     expect_leak("a.json", 8);
+    assert_int_equal(files(), 2);
 }
 
 /* Programs count on the lowest number being free: the claim takes none of the low ones. */
@@ -605,6 +632,7 @@ int main(void)
         TEST(forked_child),
         TEST(folder_of_the_claim),
         TEST(descriptors_closed),
+        TEST(descriptors_closed_and_taken_over),
         TEST(descriptors_reused),
         TEST(low_descriptors_stay_free),
         TEST(half_written_temporary),
