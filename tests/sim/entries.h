@@ -80,6 +80,18 @@
     E(cuGetExportTable, "cuGetExportTable", 3000, LEGACY) \
     E(cuGetProcAddress, "cuGetProcAddress", 11030, LEGACY) \
     E(cuGetProcAddress_v2, "cuGetProcAddress", 12000, LEGACY) \
+    E(cuGraphCreate, "cuGraphCreate", 10000, LEGACY) \
+    E(cuGraphDestroy, "cuGraphDestroy", 10000, LEGACY) \
+    E(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, LEGACY) \
+    E(cuGraphGetNodes, "cuGraphGetNodes", 10000, LEGACY) \
+    E(cuGraphInstantiate, "cuGraphInstantiate", 10000, LEGACY) \
+    E(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, LEGACY) \
+    E(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, LEGACY) \
+    E(cuGraphLaunch, "cuGraphLaunch", 10000, LEGACY) \
+    E(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, PT) \
+    E(cuGraphNodeGetType, "cuGraphNodeGetType", 10000, LEGACY) \
+    E(cuGraphUpload, "cuGraphUpload", 11010, LEGACY) \
+    E(cuGraphUpload_ptsz, "cuGraphUpload", 11010, PT) \
     E(cuInit, "cuInit", 2000, LEGACY) \
     E(cuKernelGetFunction, "cuKernelGetFunction", 12000, LEGACY) \
     E(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, LEGACY) \
@@ -215,10 +227,20 @@
     E(cuStreamBatchMemOp_ptsz, "cuStreamBatchMemOp", 8000, PT) \
     E(cuStreamBatchMemOp_v2, "cuStreamBatchMemOp", 11070, LEGACY) \
     E(cuStreamBatchMemOp_v2_ptsz, "cuStreamBatchMemOp", 11070, PT) \
+    E(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, LEGACY) \
+    E(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000, PT) \
+    E(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, LEGACY) \
+    E(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, PT) \
     E(cuStreamCreate, "cuStreamCreate", 2000, LEGACY) \
     E(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, LEGACY) \
     E(cuStreamDestroy, "cuStreamDestroy", 2000, LEGACY) \
     E(cuStreamDestroy_v2, "cuStreamDestroy", 4000, LEGACY) \
+    E(cuStreamEndCapture, "cuStreamEndCapture", 10000, LEGACY) \
+    E(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, PT) \
+    E(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, LEGACY) \
+    E(cuStreamGetCaptureInfo_ptsz, "cuStreamGetCaptureInfo", 10010, PT) \
+    E(cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo", 11030, LEGACY) \
+    E(cuStreamGetCaptureInfo_v2_ptsz, "cuStreamGetCaptureInfo", 11030, PT) \
     E(cuStreamGetCtx, "cuStreamGetCtx", 9020, LEGACY) \
     E(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, PT) \
     E(cuStreamGetDevice, "cuStreamGetDevice", 12080, LEGACY) \
@@ -229,6 +251,8 @@
     E(cuStreamGetId_ptsz, "cuStreamGetId", 12000, PT) \
     E(cuStreamGetPriority, "cuStreamGetPriority", 5050, LEGACY) \
     E(cuStreamGetPriority_ptsz, "cuStreamGetPriority", 7000, PT) \
+    E(cuStreamIsCapturing, "cuStreamIsCapturing", 10000, LEGACY) \
+    E(cuStreamIsCapturing_ptsz, "cuStreamIsCapturing", 10000, PT) \
     E(cuStreamQuery, "cuStreamQuery", 2000, LEGACY) \
     E(cuStreamQuery_ptsz, "cuStreamQuery", 7000, PT) \
     E(cuStreamSynchronize, "cuStreamSynchronize", 2000, LEGACY) \
@@ -250,7 +274,8 @@
     E(cuStreamWriteValue64, "cuStreamWriteValue64", 9000, LEGACY) \
     E(cuStreamWriteValue64_ptsz, "cuStreamWriteValue64", 9000, PT) \
     E(cuStreamWriteValue64_v2, "cuStreamWriteValue64", 11070, LEGACY) \
-    E(cuStreamWriteValue64_v2_ptsz, "cuStreamWriteValue64", 11070, PT)
+    E(cuStreamWriteValue64_v2_ptsz, "cuStreamWriteValue64", 11070, PT) \
+    E(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010, LEGACY)
 /* clang-format on */
 
 #endif

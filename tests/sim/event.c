@@ -52,6 +52,8 @@ static CUresult destroy(CUevent event)
     if (result == CUDA_SUCCESS) {
         sim_op_unref(event->op);
         event->op = NULL;
+        free(event->tips.node);
+        event->tips = (struct sim_tips){0};
         event->magic = SIM_MAGIC_DEAD;
         event->next = spare_events;
         spare_events = event;

@@ -102,12 +102,11 @@ void sim_registry_hide(int api)
 }
 
 static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t flags,
-                       CUdriverProcAddressQueryResult *status)
+                       CUdriverProcAddressQueryResult *status, bool status_known)
 {
     const cuuint64_t both =
         CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    if (symbol == NULL || pfn == NULL || (flags & ~both) != 0 || (flags & both) == both ||
-        version > sim_config.api)
+    if (symbol == NULL || pfn == NULL || (flags & ~both) != 0 || version > sim_config.api)
         return CUDA_ERROR_INVALID_VALUE;
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     const struct row *best = NULL;
@@ -117,7 +116,7 @@ static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t f
         if (strcmp(row->base, symbol) != 0 || row->since > sim_config.api)
             continue;
         known = true;
-        if (row->since > version || (row->twin == PT && !per_thread))
+        if ((row->since > version && version >= 0) || (row->twin == PT && !per_thread))
             continue;
         if (best == NULL || row->twin > best->twin ||
             (row->twin == best->twin && row->since > best->since))
@@ -128,18 +127,19 @@ static CUresult lookup(const char *symbol, void **pfn, int version, cuuint64_t f
         *status = best != NULL ? CU_GET_PROC_ADDRESS_SUCCESS
                   : known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return best != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    /* The first version of the call had no status to say it with (measured). */
+    return best != NULL || status_known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
 {
     SIM_ENTRY(cuGetProcAddress);
-    return lookup(symbol, pfn, version, flags, NULL);
+    return lookup(symbol, pfn, version, flags, NULL, false);
 }
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
                                      CUdriverProcAddressQueryResult *status)
 {
     SIM_ENTRY(cuGetProcAddress_v2);
-    return lookup(symbol, pfn, version, flags, status);
+    return lookup(symbol, pfn, version, flags, status, true);
 }

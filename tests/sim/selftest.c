@@ -183,7 +183,7 @@ static void case_api_12040(void)
     CUdriverProcAddressQueryResult status;
     start();
     CHECK(dlsym(library, "cuCtxRecordEvent") == NULL);
-    IS(cuGetProcAddress("cuCtxRecordEvent", &record, 12040, 0, &status), CUDA_ERROR_NOT_FOUND);
+    OK(cuGetProcAddress("cuCtxRecordEvent", &record, 12040, 0, &status));
     CHECK(record == NULL && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     IS(cuGetProcAddress("cuMemAlloc", &alloc, 12050, 0, &status), CUDA_ERROR_INVALID_VALUE);
     OK(cuGetProcAddress("cuMemAlloc", &alloc, 12040, 0, &status));
@@ -205,8 +205,8 @@ static void test_api(void)
     OK(cuGetProcAddress("cuMemcpyHtoD", &got, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
                         &status));
     CHECK(got == dlsym(library, "cuMemcpyHtoD_v2_ptds"));
-    IS(cuGetProcAddress("cuMemAllocAsync", &got, 11010, 0, &status), CUDA_ERROR_NOT_FOUND);
-    CHECK(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+    OK(cuGetProcAddress("cuMemAllocAsync", &got, 11010, 0, &status));
+    CHECK(got == NULL && status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 }
 
 static void case_faults(void)

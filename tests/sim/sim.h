@@ -381,6 +381,13 @@ struct sim_op {
     struct sim_op *next; /* run queue */
 };
 
+/* Graph nodes that the next node of a capturing stream depends on. */
+struct sim_tips {
+    CUgraphNode *node;
+    unsigned count;
+};
+void sim_tips_add(struct sim_tips *tips, CUgraphNode node);
+
 struct CUstream_st {
     uint32_t magic;
     unsigned long long id;
@@ -397,6 +404,7 @@ struct CUstream_st {
     /* capture.c */
     CUstreamCaptureStatus capture_status;
     struct sim_capture *capture;
+    struct sim_tips tips;
 };
 struct CUevent_st {
     uint32_t magic;
@@ -404,8 +412,8 @@ struct CUevent_st {
     CUcontext ctx;
     struct sim_op *op;           /* the record, NULL if never recorded */
     struct sim_capture *capture; /* recorded inside a capture */
-    void *capture_node;
-    CUevent next;  /* free list */
+    struct sim_tips tips;        /* where in it */
+    CUevent next;                /* free list */
     CUevent older; /* all there ever were, so that one the program forgot is no leak of ours */
 };
 
@@ -474,5 +482,7 @@ CUresult sim_capture_mem_free(CUstream stream, CUdeviceptr address);
 CUresult sim_capture_unsafe(CUcontext ctx); /* ctx may be NULL */
 /* A call that synchronises or touches the legacy stream or the whole context. */
 CUresult sim_capture_context_op(CUcontext ctx);
+/* Work on the legacy stream: refused while a blocking stream of the context captures. */
+CUresult sim_capture_legacy(CUcontext ctx);
 
 #endif

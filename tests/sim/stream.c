@@ -62,6 +62,8 @@ static void retire(CUstream stream)
     sim_op_unref(stream->last);
     stream->last = NULL;
     sim_slot_free(stream->slot);
+    free(stream->tips.node);
+    stream->tips = (struct sim_tips){0};
     stream->magic = SIM_MAGIC_DEAD;
     stream->next = spare_streams;
     spare_streams = stream;
@@ -161,7 +163,7 @@ CUresult sim_submit(CUstream stream, struct sim_work *work, struct sim_op **out)
     if (sim_capturing(stream))
         return sim_capture_work(stream, work);
     if (stream->null_stream && stream->ctx->capturing > 0)
-        result = sim_capture_context_op(stream->ctx);
+        result = sim_capture_legacy(stream->ctx);
     if (result != CUDA_SUCCESS) {
         sim_work_fini(work);
         return result;
