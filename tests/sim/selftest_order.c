@@ -226,7 +226,58 @@ static void test_kernels(void)
     OK(cuMemAlloc(&p, 4));
 }
 
+/* Two branches of one capture, joined again; launched twice, ordered with the stream around it. */
+static void test_graph(void)
+{
+    start();
+    CUstream a, b;
+    CUevent e;
+    CUgraph graph;
+    CUgraphExec exec;
+    size_t count;
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+    OK(cuMemAlloc(&p, sizeof host));
+    OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuMemsetD8Async(p, 1, sizeof host, a));
+    OK(cuEventRecord(e, a));
+    OK(cuStreamWaitEvent(b, e, 0));
+    OK(cuMemsetD8Async(p, 2, 2048, a));
+    OK(cuMemsetD8Async(p + 2048, 2, 2048, b));
+    OK(cuEventRecord(e, b));
+    IS(cuEventQuery(e), CUDA_ERROR_CAPTURED_EVENT);
+    OK(cuStreamWaitEvent(a, e, 0));
+    OK(cuMemsetD8Async(p + 1024, 2, 2048, a));
+    OK(cuStreamEndCapture(a, &graph));
+    OK(cuGraphGetNodes(graph, NULL, &count));
+    CHECK(count == 4);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemsetD8Async(p, 9, sizeof host, a));
+    OK(cuGraphLaunch(exec, a));
+    OK(cuGraphLaunch(exec, a));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuStreamSynchronize(a));
+    CHECK(all_are(2));
+    /* A branch that is not joined, and an event from outside. */
+    OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(e, a));
+    OK(cuStreamWaitEvent(b, e, 0));
+    OK(cuMemsetD8Async(p, 1, 1, b));
+    IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    OK(cuEventRecord(e, b));
+    OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    IS(cuStreamWaitEvent(a, e, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* Context events refuse in every mode. */
+    OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    IS(cuCtxRecordEvent(NULL, e), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 const struct test selftest_order[] = {
+    {"graph", test_graph},
     {"legacy_order", test_legacy_order},
     {"events", test_events},
     {"context_events", test_context_events},
