@@ -2,6 +2,15 @@
  * The simulator's environment (docs: VRAMSIM_*). Each bad value is one line on stderr that names
  * the variable, the value and what is accepted; cuInit then fails, so that a typo never tests
  * something else than was meant.
+ *
+ *   VRAMSIM_DEVICES  number of devices, 0 to 16                                              1
+ *   VRAMSIM_MEMORY   of each device: 512MiB, 8G, bytes                                       1GiB
+ *   VRAMSIM_CONTEXT  bytes that each context takes                                           0
+ *   VRAMSIM_API      driver version it plays; newer entry points are not there               13000
+ *   VRAMSIM_FAULT    entry:error:nth, comma list (fault.c)                                   none
+ *   VRAMSIM_SHARE    file of a machine that processes share                                  none
+ *   VRAMSIM_LATENCY  microseconds added to each op                                           0
+ *   VRAMSIM_RACE     off: races and bad addresses are not reported                           on
  */
 #include "sim.h"
 

@@ -274,6 +274,11 @@ static void test_graph(void)
     OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
     IS(cuCtxRecordEvent(NULL, e), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* A capture ends with its context, and forbids nothing after that. */
+    OK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuDevicePrimaryCtxReset(0));
+    start();
+    OK(cuMemAlloc(&p, sizeof host));
 }
 
 const struct test selftest_order[] = {

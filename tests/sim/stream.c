@@ -77,8 +77,10 @@ void sim_stream_op_done(CUstream stream, struct sim_op *op)
 
 void sim_streams_context_gone(CUcontext ctx)
 {
-    while (ctx->streams.first != NULL)
+    while (ctx->streams.first != NULL) {
+        sim_capture_stream_gone(ctx->streams.first);
         retire(ctx->streams.first);
+    }
     retire(ctx->null_stream);
     ctx->null_stream = NULL;
     sim_op_unref(ctx->barrier);
