@@ -10,7 +10,10 @@ static size_t taken[SIM_MAX_DEVICES];
 
 bool sim_machine_open(void)
 {
-    return true;
+    if (sim_config.share == NULL)
+        return true;
+    sim_say("VRAMSIM_SHARE=%s: sharing a machine is not implemented", sim_config.share);
+    return false;
 }
 
 bool sim_machine_charge(int physical, size_t bytes)
