@@ -10,15 +10,21 @@
 
 #include <stdatomic.h>
 
-/* Which device a context is on, remembered per thread: contexts change seldom. A context that dies
- * may come back at the same address on another device, so every death starts a new generation. */
+/* Where memory belongs, remembered per thread: contexts and streams change seldom. A handle that
+ * dies may come back as another on another device, so every death starts a new generation. */
 static _Atomic uint32_t generation = 1;
 
-static __thread struct {
+struct place {
+    uint32_t generation; /* 0: nothing remembered */
     CUcontext context;
-    uint32_t generation;
     CUdevice device;
-} place __attribute__((tls_model("initial-exec")));
+};
+
+static __thread struct {
+    struct place context; /* of the last current context */
+    struct place stream;  /* of the last named stream */
+    CUstream named;
+} last __attribute__((tls_model("initial-exec")));
 
 static _Atomic(CUcontext) primary[VS_LEDGER_MAX_DEVICES];
 
@@ -40,34 +46,55 @@ static int device_of_address(const struct vs_entries *real, CUdeviceptr address)
     return ordinal;
 }
 
-/* The device of a context, or -1. address: memory known to be on that device, or 0. */
-static int device_of(const struct vs_entries *real, CUcontext context, bool is_current,
-                     CUdeviceptr address)
-{
-    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
-    CUdevice device = -1;
-
-    if (place.context == context && place.generation == now && context != NULL) {
-        return place.device;
-    }
-    if (is_current) {
-        if (real->cuCtxGetDevice == NULL || real->cuCtxGetDevice(&device) != CUDA_SUCCESS) {
-            return -1;
-        }
-    } else {
-        device = address == 0 ? -1 : device_of_address(real, address);
-    }
-    if (device >= 0) {
-        place.context = context;
-        place.generation = now;
-        place.device = device;
-    }
-    return device;
-}
-
 static bool is_named_stream(CUstream stream)
 {
     return stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+}
+
+/* The current context and its device; device -1 where there is none. */
+static struct place place_of_thread(const struct vs_entries *real)
+{
+    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    struct place place = {.generation = now, .device = -1};
+
+    if (real->cuCtxGetCurrent == NULL || real->cuCtxGetCurrent(&place.context) != CUDA_SUCCESS) {
+        place.context = NULL;
+    }
+    if (place.context == NULL) {
+        return place;
+    }
+    if (last.context.generation == now && last.context.context == place.context) {
+        return last.context;
+    }
+    if (real->cuCtxGetDevice == NULL || real->cuCtxGetDevice(&place.device) != CUDA_SUCCESS) {
+        place.device = -1;
+        return place;
+    }
+    last.context = place;
+    return place;
+}
+
+/* The same for a stream, which need not be of the current context. address: memory that was
+ * allocated on it, or 0. */
+static struct place place_of_stream(const struct vs_entries *real, CUstream stream,
+                                    CUdeviceptr address)
+{
+    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    struct place place = {.generation = now, .device = -1};
+
+    if (last.stream.generation == now && last.named == stream) {
+        return last.stream;
+    }
+    if (real->cuStreamGetCtx == NULL ||
+        real->cuStreamGetCtx(stream, &place.context) != CUDA_SUCCESS || address == 0) {
+        return place_of_thread(real);
+    }
+    place.device = device_of_address(real, address);
+    if (place.device >= 0) {
+        last.stream = place;
+        last.named = stream;
+    }
+    return place;
 }
 
 static void count_failure(const struct vs_entries *real, CUresult result, uint32_t device,
@@ -91,8 +118,7 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
                     const struct vs_count_request *request)
 {
     const struct vs_entries *real = &guard->driver->real;
-    CUcontext current = NULL, context = NULL;
-    int device;
+    struct place place;
 
     if (!guard->counts) {
         return;
@@ -103,26 +129,23 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
     if (vs_process_state() != VS_PROCESS_ARMED) {
         return;
     }
-    if (real->cuCtxGetCurrent == NULL || real->cuCtxGetCurrent(&current) != CUDA_SUCCESS) {
-        current = NULL;
+    place = is_named_stream(request->stream)
+                ? place_of_stream(real, request->stream, result == CUDA_SUCCESS ? *address : 0)
+                : place_of_thread(real);
+    if (result == CUDA_SUCCESS && request->device_free) {
+        place.device = device_of_address(real, *address);
     }
-    context = current;
-    if (is_named_stream(request->stream) &&
-        (real->cuStreamGetCtx == NULL ||
-         real->cuStreamGetCtx(request->stream, &context) != CUDA_SUCCESS)) {
-        context = current;
+    if (place.device < 0) {
+        place.device = 0;
     }
     if (result != CUDA_SUCCESS) {
-        device = device_of(real, context, context == current, 0);
-        count_failure(real, result, device < 0 ? 0 : (uint32_t)device, request->bytes);
+        count_failure(real, result, (uint32_t)place.device, request->bytes);
         return;
     }
-    device = request->device_free ? device_of_address(real, *address)
-                                  : device_of(real, context, context == current, *address);
     vs_ledger_alloc(&(struct vs_alloc){.address = *address,
                                        .bytes = request->bytes,
-                                       .context = (uintptr_t)context,
-                                       .device = device < 0 ? 0 : (uint32_t)device,
+                                       .context = (uintptr_t)place.context,
+                                       .device = (uint32_t)place.device,
                                        .kind = request->kind});
 }
 
@@ -142,6 +165,11 @@ void vs_count_free_end(bool known, CUresult result, const struct vs_alloc *alloc
     } else {
         vs_ledger_free_undo(alloc);
     }
+}
+
+void vs_count_stream_gone(void)
+{
+    atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
 }
 
 void vs_count_context_gone(CUcontext context)

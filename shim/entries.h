@@ -57,6 +57,8 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
     X(cuMemAllocFromPoolAsync_ptsz) \
     X(cuMemFreeAsync) \
     X(cuMemFreeAsync_ptsz) \
+    X(cuStreamDestroy) \
+    X(cuStreamDestroy_v2) \
     /* contexts, which take memory along when they die */ \
     X(cuCtxDestroy) \
     X(cuCtxDestroy_v2) \

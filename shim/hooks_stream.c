@@ -1,5 +1,6 @@
 /*
- * Hooks: stream-ordered memory, and the captures that turn such calls into graph nodes.
+ * Hooks: stream-ordered memory, the captures that turn such calls into graph nodes, and the ends of
+ * streams.
  *
  * Each entry point has a _ptsz twin, in which stream 0 means the thread's own default stream.
  */
@@ -83,6 +84,18 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
 
 FREE_ASYNC(cuMemFreeAsync, VS_CAPTURE_LEGACY)
 FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
+
+#define STREAM_DESTROY(name)                                                                       \
+    VS_HOOK name(CUstream stream)                                                                  \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name(stream);                                             \
+        vs_count_stream_gone();                                                                    \
+        return result;                                                                             \
+    }
+
+STREAM_DESTROY(cuStreamDestroy)
+STREAM_DESTROY(cuStreamDestroy_v2)
 
 static CUresult begun(CUresult result)
 {

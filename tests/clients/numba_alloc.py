@@ -8,6 +8,9 @@ import gc
 import json
 
 import numpy
+
+if not hasattr(numpy, "row_stack"):  # numba-cuda 0.30 still asks for what numpy 2.5 dropped
+    numpy.row_stack = numpy.vstack
 from numba import cuda
 
 

@@ -63,7 +63,7 @@ class Model(nn.Module):
         for block in self.blocks:
             x = block(x, self.mask)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 def facts_of_torch():

@@ -14,7 +14,7 @@ from . import checks_native, machine, reports, stats
 from .core import PYTHON, report_problems, tool
 from .results import row
 
-STEP_PAIRS, STEP_WARM, STEP_STEPS = 20, 2, 8
+STEP_PAIRS, STEP_WARM, STEP_STEPS = 80, 1, 6
 STEP_BOUND = 1.01     # a training step, with shim / native
 PAIR_ADDED_NS = 150   # a counted allocation and its free, over the driver's own
 START_ADDED_US = 100  # a process that never uses CUDA, over the same with an empty library preloaded
@@ -86,8 +86,8 @@ def turns(partners, pairs, ask):
 def step_rows(check, found, detail=""):
     """The rows of a step-time measurement: shim against native, and native against native."""
     native, shim = statistics.median(found["native"]), statistics.median(found["shim"])
-    ratio, low, high = stats.paired_ratio(found["native"], found["shim"])
-    control = stats.paired_ratio(found["native"], found["control"])
+    ratio, low, high = stats.robust_ratio(found["native"], found["shim"])
+    control = stats.robust_ratio(found["native"], found["control"])
     return [
         row(check, f"GPT-2 124M training step, {len(found['native'])} interleaved pairs",
             f"{native:.2f} ms", f"{shim:.2f} ms, ratio {ratio:.4f} (95%: {low:.4f}–{high:.4f}), "

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import threading
@@ -204,6 +205,17 @@ class Statistics(unittest.TestCase):
             hits += low <= 1.005 <= high
         self.assertTrue(0.93 < hits / tries < 0.97, hits / tries)
 
+    def test_robust_interval_holds_with_two_modes(self):
+        source, tries, hits, widths = random.Random(8), 200, 0, []
+        for _ in range(tries):
+            both = [[60 * source.gauss(1, 0.004) * source.choice((1, 1, 1.08)) for _ in range(40)]
+                    for _ in range(2)]
+            _, low, high = stats.robust_ratio(both[0], [x * 1.005 for x in both[1]])
+            hits += low <= 1.005 <= high
+            widths.append(high - low)
+        self.assertTrue(0.90 < hits / tries < 0.985, hits / tries)
+        self.assertLess(statistics.median(widths), 0.04)
+
     def test_pairing_removes_drift(self):
         native = [60 + 2 * i for i in range(20)]
         ratio, low, high = stats.paired_ratio(native, [x * 1.02 for x in native])
@@ -225,7 +237,7 @@ class Statistics(unittest.TestCase):
         self.assertEqual(found["shim"], [2.0, 2.0])
 
     def test_step_rows(self):
-        found = {"native": [60.0, 60.1, 60.2], "control": [60.0, 60.1, 60.2]}
+        found = {"native": [60.0, 60.1, 60.2] * 5, "control": [60.0, 60.1, 60.2] * 5}
         for factor, verdict in ((1.0, "ok"), (1.05, "FAIL")):
             found["shim"] = [x * factor for x in found["native"]]
             self.assertEqual(checks_time.step_rows("c", found)[0]["verdict"], verdict)

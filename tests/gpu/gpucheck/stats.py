@@ -1,7 +1,8 @@
 """The statistics of time measurements: paired ratios and differences with a 95% interval.
 
 Measurements come in pairs that were taken next to each other (native, with shim), so that what drifts
-hits both alike. Intervals are Student's, on the pairs; ratios are handled as logarithms.
+hits both alike. Ratios are handled as logarithms. Intervals are Student's, on the pairs, but where
+times come in several modes: there they are those of the signed ranks.
 """
 import math
 import statistics
@@ -41,6 +42,18 @@ def paired_difference(native, shim):
     if len(native) != len(shim):
         raise ValueError("pairs are of two equally long lists")
     return mean_interval([b - a for a, b in zip(native, shim)])
+
+
+def robust_ratio(native, shim):
+    """(ratio, low, high) of shim / native over pairs, for times with outliers and several modes: the
+    Hodges-Lehmann estimate of the logarithms, with the 95% interval of Wilcoxon's signed ranks."""
+    if len(native) != len(shim) or len(native) < 10:
+        raise ValueError("at least ten pairs, of two equally long lists")
+    logs = [math.log(b / a) for a, b in zip(native, shim)]
+    n = len(logs)
+    means = sorted((logs[i] + logs[j]) / 2 for i in range(n) for j in range(i, n))
+    cut = math.floor(n * (n + 1) / 4 - 1.96 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24))
+    return tuple(math.exp(x) for x in (statistics.median(means), means[cut], means[-1 - cut]))
 
 
 def within(low, high, bound):
