@@ -6,8 +6,9 @@ and answers each with one JSON line on stdout. So two such processes, one of the
 turns on one idle GPU, and a drift of the machine hits both alike.
 
     ready              first line, unasked, after warming up
-    block WARM STEPS   runs WARM unmeasured steps, then STEPS measured ones
-                       -> {"ms": [one number per step]}
+    block WARM STEPS   runs WARM unmeasured steps, then STEPS measured ones in one go, as training
+                       does: the host runs ahead and waits at the end
+                       -> {"ms": mean of a step}
     facts              -> {"reserved_peak": bytes, "device_allocs": count}
     quit
 
@@ -88,13 +89,11 @@ def main():
         for _ in range(warm):
             step()
         torch.cuda.synchronize()
-        times = []
+        start = time.perf_counter()
         for _ in range(count):
-            start = time.perf_counter()
             step()
-            torch.cuda.synchronize()
-            times.append((time.perf_counter() - start) * 1e3)
-        return times
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3 / count
 
     block(options.warm_up, 1)
     print(json.dumps({"ready": True}), flush=True)

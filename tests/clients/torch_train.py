@@ -122,16 +122,17 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--facts", metavar="FILE", help="write PyTorch's own counters as JSON")
     parser.add_argument("--probe", action="store_true",
-                        help="do not train: only make the cuBLAS handle and its workspace")
+                        help="do not train: only make cuBLAS's handles and their workspaces")
     options = parser.parse_args()
 
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = False
     if options.probe:
         torch.cuda.current_blas_handle()
-        weight = torch.ones(256, 256, device=options.device)
-        F.linear(weight, weight, weight[0]).sum().item()
-        (weight @ weight).sum().item()
+        weight = torch.ones(256, 256, device=options.device, requires_grad=True)
+        loss = F.linear(weight, weight, weight[0]).sum() + (weight @ weight).sum()
+        loss.backward()  # runs in a thread of its own, with a handle of its own
+        print(loss.item())
         torch.cuda.synchronize()
     else:
         train(options)

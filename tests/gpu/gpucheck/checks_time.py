@@ -14,7 +14,8 @@ from . import checks_native, machine, reports, stats
 from .core import PYTHON, report_problems, tool
 from .results import row
 
-STEP_PAIRS, STEP_WARM, STEP_STEPS = 80, 1, 6
+STEP_PAIRS, STEP_WARM, STEP_STEPS = 60, 1, 8
+MICRO_PAIRS = 16
 STEP_BOUND = 1.01     # a training step, with shim / native
 PAIR_ADDED_NS = 150   # a counted allocation and its free, over the driver's own
 START_ADDED_US = 100  # a process that never uses CUDA, over the same with an empty library preloaded
@@ -74,12 +75,12 @@ class Partner:
 
 def turns(partners, pairs, ask):
     """Blocks of every partner in every round, the order turned about from round to round (A B C, then
-    C B A), so that a steady drift cancels. Returns {name: [median of each block]}."""
+    C B A), so that a steady drift cancels. Returns {name: [ms a step of each block]}."""
     names = list(partners)
     found = {name: [] for name in names}
     for number in range(pairs):
         for name in names if number % 2 == 0 else reversed(names):
-            found[name].append(statistics.median(ask(partners[name])))
+            found[name].append(ask(partners[name]))
     return found
 
 
@@ -116,7 +117,7 @@ def step_time(context, check):
     finally:
         for partner in partners.values():
             partner.close()
-    detail = (f"medians of blocks of {STEP_STEPS} steps, ms: " + json.dumps(
+    detail = (f"blocks of {STEP_STEPS} steps, ms a step: " + json.dumps(
         {name: [round(v, 3) for v in values] for name, values in found.items()})
         + f"\nPyTorch {json.dumps(facts)}")
     rows = step_rows(check, found, detail)
@@ -145,7 +146,7 @@ def micro_rows(check, native, shim):
         dear = name.startswith("pair") and statistics.median(a) > 5000
         bound = PAIR_ADDED_NS if "pair" in name else None
         if dear:
-            ratio, ratio_low, ratio_high = stats.paired_ratio(a, b)
+            ratio, ratio_low, ratio_high = stats.robust_ratio(a, b)
             verdict = stats.within(ratio_low, ratio_high, 1.01)
             text = f"ratio {ratio:.4f} ({ratio_low:.4f}–{ratio_high:.4f}), at most 1.01"
         else:
@@ -163,7 +164,7 @@ def micro(context, check):
         return [row(check, "cost of one call", "", "", "skip" if why.startswith("no ") else "FAIL",
                     why)]
     found = {False: [], True: []}
-    for number in range(8):
+    for number in range(MICRO_PAIRS):
         for shim in (False, True) if number % 2 == 0 else (True, False):
             report = os.path.join(context.folder("micro"), "report.json") if shim else None
             result = context.run([path, "11"], timeout=60, shim=shim, report=report)
