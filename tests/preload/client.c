@@ -62,10 +62,12 @@ static void check(const char *what, CUresult result)
     }
 }
 
-static void load(bool through_driver)
+enum way { BY_NAME, BY_DRIVER, BY_DRIVER_PER_THREAD };
+
+static void load(enum way way)
 {
 #ifdef DIRECT
-    (void)through_driver;
+    (void)way;
 #define DIRECTLY(name) p_##name = name;
     ENTRIES(DIRECTLY)
 #else
@@ -77,7 +79,8 @@ static void load(bool through_driver)
     }
 #define BY_DLSYM(name) p_##name = (__typeof__(&name))dlsym(driver, #name);
     ENTRIES(BY_DLSYM)
-    if (through_driver) {
+    if (way != BY_NAME) {
+        cuuint64_t flags = way == BY_DRIVER ? 0 : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
         __typeof__(&cuGetProcAddress_v2) get =
             (__typeof__(&cuGetProcAddress_v2))dlsym(driver, "cuGetProcAddress_v2");
         CUdriverProcAddressQueryResult status;
@@ -88,7 +91,7 @@ static void load(bool through_driver)
     snprintf(base, sizeof(base), "%s", #name);                                                     \
     if (strstr(base, "_v2") != NULL)                                                               \
         *strstr(base, "_v2") = '\0';                                                               \
-    if (get(base, &found, 13000, 0, &status) != CUDA_SUCCESS || found == NULL)                     \
+    if (get(base, &found, 13000, flags, &status) != CUDA_SUCCESS || found == NULL)                 \
         fail("cuGetProcAddress", (long)status);                                                    \
     p_##name = (__typeof__(&name))found;
         ENTRIES(BY_PROC)
@@ -383,9 +386,7 @@ static bool driver_step(const char *step)
 {
     const char *value;
 
-    if (strcmp(step, "proc") == 0) {
-        load(true);
-    } else if (strcmp(step, "init") == 0) {
+    if (strcmp(step, "init") == 0) {
         check("cuInit", p_cuInit(0));
     } else if ((value = after(step, "device:")) != NULL) {
         use_device(atoi(value));
@@ -401,12 +402,12 @@ static bool driver_step(const char *step)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "proc") == 0) {
-        load(true);
+    if (argc > 1 && strncmp(argv[1], "proc", 4) == 0) {
+        load(strcmp(argv[1], "proc") == 0 ? BY_DRIVER : BY_DRIVER_PER_THREAD);
         argv++;
         argc--;
     } else {
-        load(false);
+        load(BY_NAME);
     }
     for (int i = 1; i < argc; i++) {
         const char *step = argv[i];

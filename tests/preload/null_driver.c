@@ -4,6 +4,7 @@
  */
 #include <cuda.h>
 
+#include <dlfcn.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -70,4 +71,24 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     (void)address;
     return CUDA_SUCCESS;
+}
+
+/* By way of its own export, through the linkage table. */
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return cuMemAlloc_v2(address, bytes);
+}
+
+/* By way of a look-up from inside the driver. */
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                                   unsigned element)
+{
+    void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    CUresult (*alloc)(CUdeviceptr *, size_t) =
+        (CUresult(*)(CUdeviceptr *, size_t))dlsym(self, "cuMemAlloc_v2");
+
+    (void)element;
+    *pitch = width;
+    return alloc != NULL ? alloc(address, width * height) : CUDA_ERROR_UNKNOWN;
 }

@@ -60,6 +60,13 @@ def counts_by_direct_link():
 
 
 @test
+def counts_per_thread_twins():
+    result = client("proc-per-thread", *START, "async:4000", "async:5000", "freeasync:0")
+    expect_fine(result)
+    expect_device(result.report(), live=5000, allocs=2, frees=1)
+
+
+@test
 def counts_every_kind():
     result = client(
         *START, "alloc:1000", "managed:2000", "async:4000", "pitch:100x10", "freeasync:2"
@@ -85,6 +92,19 @@ def failures_count_and_leave_nothing():
     expect_device(report, live=0, count=0, allocs=1, frees=1, failed=2)
     expect(len(report["ooms"]), 1)
     expect(report["ooms"][0]["requested_bytes"], 99999999999999)
+
+
+@test
+def calls_from_inside_the_driver_are_its_own():
+    folder = tempfile.mkdtemp(prefix="vs-test-")
+    os.symlink(os.path.join(BIN, "libnull_driver.so"), os.path.join(folder, "libcuda.so.1"))
+    result = client("init", "alloc:1000", "managed:2000", "pitch:100x10",
+                    env={"LD_LIBRARY_PATH": folder})
+    expect_fine(result)
+    report = result.report()
+    expect_device(report, live=4000, count=3, allocs=3)
+    kinds = {k["kind"]: k["now_bytes"] for k in report["devices"][0]["by_kind"]}
+    expect((kinds["plain"], kinds["managed"]), (2000, 2000))
 
 
 @test
@@ -451,10 +471,28 @@ def no_gpu_means_no_report():
 
 
 @test
-def an_old_driver_works():
-    result = client(*SOME, env={"VRAMSIM_API": "11020"})
-    expect_fine(result)
-    expect_device(result.report(), live=2000000)
+def old_drivers_work():
+    for version in ("12040", "11020", "10020"):  # no context events; no cuGetProcAddress; no pools
+        result = client(*SOME, env={"VRAMSIM_API": version})
+        expect_fine(result)
+        expect_device(result.report(), live=2000000)
+        expect(result.report()["devices"][0]["driver_version"], int(version))
+
+
+@test
+def options_without_effect_say_so():
+    result = client(*START, "init", env={"VRAMSHIM_POOL": "off", "VRAMSHIM_VERBOSE": "1"})
+    expect(result.code, 0)
+    expect(len([li for li in result.err.splitlines() if "VRAMSHIM_POOL" in li]), 1, result.err)
+    quiet = client(*START, env={"VRAMSHIM_POOL": "off"})
+    expect_fine(quiet)
+
+
+@test
+def a_cap_that_does_not_hold_yet_says_so():
+    result = client(*START, env={"VRAMSHIM_LIMIT": "64MiB"})
+    expect(result.code, 0)
+    expect_in("memory is NOT limited", result.err)
 
 
 @test
