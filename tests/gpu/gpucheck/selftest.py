@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 from . import (checks_conformance, checks_frameworks, checks_native, checks_processes, checks_time,
                core, reports, results, stats)
@@ -344,14 +345,15 @@ class Running(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 10)
 
     def test_environment(self):
-        os.environ["VRAMSHIM_LIMIT"] = "nonsense"
-        try:
-            plain, shimmed = self.context.environment(), self.context.environment(shim=True)
-        finally:
-            del os.environ["VRAMSHIM_LIMIT"]
-        self.assertFalse([k for k in plain if k.startswith("VRAMSHIM") or k == "LD_PRELOAD"])
-        self.assertEqual(shimmed["LD_PRELOAD"], "/nowhere/build/shim/libvramshim.so")
-        self.assertNotIn("VRAMSHIM_LIMIT", shimmed)
+        shim = "/nowhere/build/shim/libvramshim.so"
+        for first, bare, preloaded in (("", None, shim), ("/a/lib.so", "/a/lib.so", "/a/lib.so:" + shim)):
+            set_to = {"VRAMSHIM_LIMIT": "nonsense", "VS_TEST_PRELOAD_FIRST": first}
+            with unittest.mock.patch.dict(os.environ, set_to):
+                plain, shimmed = self.context.environment(), self.context.environment(shim=True)
+            self.assertFalse([k for k in plain if k.startswith("VRAMSHIM")])
+            self.assertEqual(plain.get("LD_PRELOAD"), bare)
+            self.assertEqual(shimmed["LD_PRELOAD"], preloaded)
+            self.assertNotIn("VRAMSHIM_LIMIT", shimmed)
 
     def test_stop_ends_what_runs_and_starts_no_more(self):
         timer = threading.Timer(0.5, self.context.stop)
