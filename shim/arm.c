@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -210,20 +211,30 @@ static enum vs_process_state open_books(struct devices *devices)
 void vs_arm(const struct vs_driver *driver)
 {
     struct vs_process_page *page;
-    struct devices devices;
-    enum vs_process_state state;
+    struct devices *devices;
+    enum vs_process_state state = VS_PROCESS_REFUSED;
+    bool fine = vs_arm_options() == 0;
 
-    if (vs_arm_options() != 0 || vs_process_prepare() != 0) {
+    if (vs_process_prepare() != 0) {
         return;
     }
     page = vs_process_page;
-    describe(&driver->real, &devices);
+    /* Too large for the stack of an unknown thread. */
+    devices =
+        mmap(NULL, sizeof(*devices), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (devices == MAP_FAILED) {
+        return;
+    }
+    describe(&driver->real, devices);
 
     pthread_mutex_lock(&page->arming);
     if (vs_process_state() == VS_PROCESS_UNARMED) {
         page->owner = (pid_t)syscall(SYS_getpid);
-        state = check_caps(&devices) != 0 ? VS_PROCESS_REFUSED : open_books(&devices);
+        if (fine && check_caps(devices) == 0) {
+            state = open_books(devices);
+        }
         vs_process_set(state);
     }
     pthread_mutex_unlock(&page->arming);
+    munmap(devices, sizeof(*devices));
 }
