@@ -104,9 +104,10 @@ static CUresult start(void)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_machine_open() || !sim_va_open())
         return CUDA_ERROR_OPERATING_SYSTEM;
-    if (!sim_devices_open() || sim_device_count == 0)
-        return CUDA_ERROR_NO_DEVICE;
-    return CUDA_SUCCESS;
+    CUresult result = sim_devices_open();
+    if (result == CUDA_SUCCESS && sim_device_count == 0)
+        result = CUDA_ERROR_NO_DEVICE;
+    return result;
 }
 
 CUresult CUDAAPI cuInit(unsigned int flags)

@@ -1,61 +1,14 @@
 /*
  * Devices: what they are called and what they can do. They look like H100-class GPUs with the
  * memory that VRAMSIM_MEMORY says; attributes that matter to nothing here are 0.
- *
- * CUDA_VISIBLE_DEVICES maps the program's numbers to the machine's: see sim_devices_open.
+ * Which of the machine's devices the program sees: visible.c.
  */
+#include "machine.h"
 #include "sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct sim_device sim_devices[SIM_MAX_DEVICES];
-int sim_device_count;
-
-static void describe(struct sim_device *device, int index, int physical)
-{
-    memset(device, 0, sizeof *device);
-    device->index = index;
-    device->physical = physical;
-    snprintf(device->name, sizeof device->name, "Simulated GPU");
-    snprintf(device->pci, sizeof device->pci, "0000:%02X:00.0", (unsigned char)(16 + physical));
-    memcpy(device->uuid.bytes, "vramsim\0simgpu\0", 16);
-    device->uuid.bytes[15] = (char)physical;
-    size_t free_bytes;
-    sim_machine_info(physical, &free_bytes, &device->total);
-}
-
-bool sim_devices_open(void)
-{
-    sim_device_count = 0;
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible == NULL) {
-        for (int i = 0; i < sim_config.devices; i++)
-            describe(&sim_devices[i], i, i);
-        sim_device_count = sim_config.devices;
-        return true;
-    }
-    /* Numbers; the list ends at the first that names no device, and a repeated one empties it. */
-    for (const char *at = visible; *at != '\0';) {
-        char *end;
-        long number = strtol(at, &end, 10);
-        if (end == at || number < 0 || number >= sim_config.devices)
-            break;
-        for (int i = 0; i < sim_device_count; i++) {
-            if (sim_devices[i].physical == number) {
-                sim_device_count = 0;
-                return true;
-            }
-        }
-        describe(&sim_devices[sim_device_count], sim_device_count, (int)number);
-        sim_device_count++;
-        if (*end != ',')
-            break;
-        at = end + 1;
-    }
-    return true;
-}
 
 struct sim_device *sim_device(CUdevice device)
 {
@@ -94,27 +47,31 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int room, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-static CUresult get_uuid(CUuuid *uuid, CUdevice dev)
+/* The first version names the GPU, the second the MIG instance where there is one. */
+static CUresult get_uuid(CUuuid *uuid, CUdevice dev, bool of_gpu)
 {
     const struct sim_device *device = sim_device(dev);
     if (uuid == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
-    *uuid = device->uuid;
+    if (of_gpu)
+        sim_name_gpu_uuid(device->gpu, (unsigned char *)uuid->bytes);
+    else
+        *uuid = device->uuid;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     SIM_ENTRY(cuDeviceGetUuid);
-    return get_uuid(uuid, dev);
+    return get_uuid(uuid, dev, true);
 }
 
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
     SIM_ENTRY(cuDeviceGetUuid_v2);
-    return get_uuid(uuid, dev);
+    return get_uuid(uuid, dev, false);
 }
 
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
@@ -226,7 +183,7 @@ static int attribute(const struct sim_device *device, CUdevice_attribute name)
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         return 0;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        return 16 + device->physical;
+        return 16 + device->gpu;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:

@@ -83,13 +83,16 @@ void sim_registry_hide(int api); /* takes newer entries out of the dynamic symbo
 
 /* ---- config.c, fault.c -------------------------------------------------------------------- */
 struct sim_config {
-    int devices;         /* VRAMSIM_DEVICES */
+    int devices;         /* VRAMSIM_DEVICES, or what the shared machine has */
     size_t memory;       /* VRAMSIM_MEMORY, per device */
     size_t context;      /* VRAMSIM_CONTEXT, taken by each context */
     int api;             /* VRAMSIM_API */
     const char *share;   /* VRAMSIM_SHARE: file of the shared machine, or NULL */
     unsigned latency_us; /* VRAMSIM_LATENCY: added to each op */
     bool race;           /* VRAMSIM_RACE: on (default) or off */
+    bool peer;           /* VRAMSIM_PEER: devices reach each other */
+    bool poison;         /* VRAMSIM_POISON: fresh device memory holds 0xa5 */
+    bool reuse;          /* VRAMSIM_REUSE: a freed address comes back soon */
 };
 extern struct sim_config sim_config;
 bool sim_config_load(void); /* false: a variable is bad, a line on stderr says which */
@@ -240,7 +243,8 @@ void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from); /* b
 #define SIM_MAX_DEVICES 16
 struct sim_device {
     int index;    /* as the program counts */
-    int physical; /* as the machine counts */
+    int physical; /* as the machine counts: its unit (machine.h) */
+    int gpu;      /* the GPU it is, or is a MIG instance of */
     CUuuid uuid;
     char name[64];
     char pci[24];
@@ -252,7 +256,7 @@ struct sim_device {
 };
 extern struct sim_device sim_devices[SIM_MAX_DEVICES];
 extern int sim_device_count;
-bool sim_devices_open(void);                    /* also the place where CUDA_VISIBLE_DEVICES maps */
+CUresult sim_devices_open(void);                /* visible.c: CUDA_VISIBLE_DEVICES */
 struct sim_device *sim_device(CUdevice device); /* NULL: no such device */
 
 #define SIM_MAGIC_CTX 0x53494d43u
