@@ -102,7 +102,16 @@ static void count_failure(const struct vs_entries *real, CUresult result, uint32
 {
     size_t free_bytes = 0, total_bytes = 0;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+    switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        break;
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        /* Asked without a context. The runtime does so once in each thread, makes the context
+         * current, and asks again: the program never sees this failure. */
+        return;
+    default:
         vs_ledger_alloc_failed(device, bytes);
         return;
     }

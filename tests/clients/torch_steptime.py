@@ -16,6 +16,7 @@ turns on one idle GPU, and a drift of the machine hits both alike.
 """
 import argparse
 import json
+import os
 import sys
 import time
 
@@ -67,7 +68,11 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--warm-up", type=int, default=8)
+    parser.add_argument("--cpus", type=int, metavar="N",
+                        help="stay on the first N processors, as other runs to compare with do")
     options = parser.parse_args()
+    if options.cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.cpus])
 
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -189,6 +189,13 @@ class Verdicts(unittest.TestCase):
         self.assertEqual([r["verdict"] for r in checks_time.micro_rows("c", native, shim)],
                          ["FAIL", "FAIL", "info"])
 
+    def test_micro_rows_within_one_process(self):
+        native = [{"async pair": 900.0, "async pair, the driver alone": 900.0}] * 12
+        shim = [{"async pair": 700.0 + i, "async pair, the driver alone": 600.0 + i} for i in range(12)]
+        rows = checks_time.micro_rows("c", native, shim)
+        self.assertEqual([(r["verdict"], r["native"]) for r in rows], [("ok", "605.5 ns")])
+        self.assertIn("added 100.0 ns", rows[0]["shim"])
+
 
 class Statistics(unittest.TestCase):
     def test_known_interval(self):
