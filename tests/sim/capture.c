@@ -10,7 +10,6 @@
 #include "graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct sim_capture {
     unsigned long long id;
@@ -19,6 +18,9 @@ struct sim_capture {
     CUstreamCaptureMode mode;
     const void *thread; /* that began it */
     bool invalid, ended;
+    bool borrowed;             /* into a graph of the program's */
+    struct sim_tips forgotten; /* nodes that a change of dependencies left out on purpose */
+    unsigned first;            /* nodes from here on are the capture's */
     struct sim_capture *next;
 };
 
@@ -117,13 +119,17 @@ static void leave(CUstream stream)
     stream->ctx->capturing--;
 }
 
-static CUresult record(CUstream stream, CUgraphNodeType type, const struct sim_work *work)
+/* *out: the node; may be NULL. */
+static CUresult record(CUstream stream, CUgraphNodeType type, const struct sim_work *work,
+                       CUgraphNode *out)
 {
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     CUgraphNode node =
         sim_graph_add(stream->capture->graph, type, work, stream->tips.node, stream->tips.count);
     set_tips(&stream->tips, node);
+    if (out != NULL)
+        *out = node;
     return CUDA_SUCCESS;
 }
 
@@ -153,7 +159,7 @@ static CUgraphNodeType node_type(const struct sim_work *work)
 
 CUresult sim_capture_work(CUstream stream, struct sim_work *work)
 {
-    CUresult result = record(stream, node_type(work), work);
+    CUresult result = record(stream, node_type(work), work, NULL);
     sim_work_fini(work); /* the node has its own */
     return result;
 }
@@ -167,6 +173,36 @@ CUresult sim_capture_event_record(CUstream stream, CUevent event)
     for (unsigned i = 0; i < stream->tips.count; i++)
         sim_tips_add(&event->tips, stream->tips.node[i]);
     return CUDA_SUCCESS;
+}
+
+CUresult sim_capture_event_node(CUstream stream, CUevent event, bool wait)
+{
+    const struct sim_work nop = {.kind = SIM_W_NOP, .what = "event node"};
+    CUgraphNode node;
+    CUresult result =
+        record(stream, wait ? CU_GRAPH_NODE_TYPE_WAIT_EVENT : CU_GRAPH_NODE_TYPE_EVENT_RECORD, &nop,
+               &node);
+    if (result == CUDA_SUCCESS)
+        node->event = event;
+    return result;
+}
+
+CUresult sim_capture_graph(CUstream stream, CUgraph graph)
+{
+    const struct sim_work nop = {.kind = SIM_W_NOP, .what = "child graph"};
+    CUgraphNode node;
+    if (stream->capture->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (sim_graph_has_memory(graph)) {
+        invalidate(stream->capture);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    CUresult result = record(stream, CU_GRAPH_NODE_TYPE_GRAPH, &nop, &node);
+    if (result == CUDA_SUCCESS) {
+        node->child = sim_graph_copy(graph, false, false);
+        node->child->parent = node;
+    }
+    return result;
 }
 
 CUresult sim_capture_event_wait(CUstream stream, CUevent event)
@@ -208,53 +244,73 @@ static void end(struct sim_capture *capture)
                 leave(stream);
         }
     }
+    free(capture->forgotten.node);
+    capture->forgotten = (struct sim_tips){0};
     capture->ended = true;
     active--;
 }
 
+static void discard(struct sim_capture *capture)
+{
+    if (!capture->borrowed && sim_graph_alive(capture->graph))
+        sim_graph_free(capture->graph);
+}
+
+/* A stream that began a capture takes it along; one that joined leaves it broken. */
 void sim_capture_stream_gone(CUstream stream)
 {
     struct sim_capture *capture = stream->capture;
     if (capture == NULL)
         return;
-    invalidate(capture);
     if (capture->origin == stream) {
         end(capture);
-        sim_graph_free(capture->graph);
+        discard(capture);
     } else {
+        invalidate(capture);
         leave(stream);
     }
 }
 
-CUresult sim_capture_mem_alloc(CUstream stream, struct sim_pool *pool, size_t size,
+CUresult sim_capture_mem_alloc(CUstream stream, const CUmemPoolProps *props, size_t size,
                                CUdeviceptr *out)
 {
-    (void)pool;
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    struct sim_range *range;
-    CUresult result = sim_memory_alloc(stream->ctx, size, SIM_ALLOC, &range);
+    struct sim_graph_memory *memory;
+    CUresult result = sim_graph_memory_new(stream->ctx->device, size, props, &memory);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_work work = {.kind = SIM_W_ALLOC, .what = "memory node"};
-    work.memory.address = *out = range->base;
-    work.memory.id = range->id;
-    return record(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &work);
+    struct sim_work work;
+    CUgraphNode node = NULL;
+    sim_graph_memory_work(memory, true, &work);
+    result = record(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &work, &node);
+    if (result == CUDA_SUCCESS)
+        node->memory = memory;
+    *out = work.memory.address;
+    return result;
 }
 
 CUresult sim_capture_mem_free(CUstream stream, CUdeviceptr address)
 {
-    const struct sim_range *range = sim_range_at(address);
-    if (range == NULL || range->base != address)
+    struct sim_graph_memory *memory = sim_graph_memory_at(address);
+    if (stream->capture->invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (memory == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Its memory stays with the graph: each launch uses it again. */
-    struct sim_work work = {.kind = SIM_W_NOP, .what = "memory node"};
-    return record(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &work);
+    struct sim_work work;
+    CUgraphNode node = NULL;
+    sim_graph_memory_work(memory, false, &work);
+    CUresult result = record(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &work, &node);
+    if (result == CUDA_SUCCESS)
+        node->memory = sim_graph_memory_ref(memory);
+    return result;
 }
 
 /* ---- entry points
  * --------------------------------------------------------------------------------- */
-static CUresult begin(CUstream handle, bool pt, CUstreamCaptureMode mode)
+/* into: the program's graph, NULL for a new one. */
+static CUresult begin(CUstream handle, bool pt, CUstreamCaptureMode mode, CUgraph into,
+                      const CUgraphNode *before, size_t count)
 {
     static unsigned long long next_id = 1;
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -266,12 +322,16 @@ static CUresult begin(CUstream handle, bool pt, CUstreamCaptureMode mode)
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     else if (result == CUDA_SUCCESS && sim_capturing(stream))
         result = CUDA_ERROR_ILLEGAL_STATE;
+    else if (result == CUDA_SUCCESS && into != NULL && !sim_graph_deps_ok(into, before, count))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         struct sim_capture *capture = calloc(1, sizeof *capture);
         if (capture == NULL)
             abort();
         capture->id = next_id++;
-        capture->graph = sim_graph_new();
+        capture->graph = into != NULL ? into : sim_graph_new();
+        capture->borrowed = into != NULL;
+        capture->first = capture->graph->count;
         capture->origin = stream;
         capture->mode = mode;
         capture->thread = &thread_mark;
@@ -279,14 +339,45 @@ static CUresult begin(CUstream handle, bool pt, CUstreamCaptureMode mode)
         captures = capture;
         active++;
         enter(stream, capture);
+        for (size_t i = 0; i < count; i++)
+            sim_tips_add(&stream->tips, before[i]);
     }
     sim_unlock();
     return result;
 }
 SIM_TWINS(cuStreamBeginCapture, cuStreamBeginCapture_ptsz, (CUstream stream),
-          begin(stream, pt, CU_STREAM_CAPTURE_MODE_GLOBAL))
+          begin(stream, pt, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0))
 SIM_TWINS(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz,
-          (CUstream stream, CUstreamCaptureMode mode), begin(stream, pt, mode))
+          (CUstream stream, CUstreamCaptureMode mode), begin(stream, pt, mode, NULL, NULL, 0))
+
+static CUresult begin_into(CUstream handle, bool pt, CUgraph graph, const CUgraphNode *before,
+                           size_t count, CUstreamCaptureMode mode)
+{
+    sim_lock();
+    bool good = sim_graph_alive(graph);
+    sim_unlock();
+    return good ? begin(handle, pt, mode, graph, before, count) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_TWINS(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz,
+          (CUstream stream, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *data,
+           size_t count, CUstreamCaptureMode mode),
+          ((void)data, begin_into(stream, pt, graph, before, count, mode)))
+
+/* Whether all that was captured comes before the origin's end, or was left out on purpose. */
+static bool joined(struct sim_capture *capture)
+{
+    CUgraph graph = capture->graph;
+    bool *seen = calloc(graph->count + 1, sizeof *seen);
+    if (seen == NULL)
+        abort();
+    sim_graph_ancestors(graph, &capture->origin->tips, seen);
+    sim_graph_ancestors(graph, &capture->forgotten, seen);
+    bool all = true;
+    for (unsigned i = capture->first; i < graph->count; i++)
+        all = all && seen[i];
+    free(seen);
+    return all;
+}
 
 static CUresult end_capture(CUstream handle, bool pt, CUgraph *out)
 {
@@ -305,58 +396,21 @@ static CUresult end_capture(CUstream handle, bool pt, CUgraph *out)
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (result == CUDA_SUCCESS) {
         *out = NULL;
-        if (capture->invalid)
+        if (capture->invalid || !sim_graph_alive(capture->graph))
             result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        else if (!sim_graph_all_before(capture->graph, &stream->tips))
+        else if (!joined(capture))
             result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         end(capture);
         if (result == CUDA_SUCCESS)
             *out = capture->graph;
         else
-            sim_graph_free(capture->graph);
+            discard(capture);
     }
     sim_unlock();
     return result;
 }
 SIM_TWINS(cuStreamEndCapture, cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph),
           end_capture(stream, pt, graph))
-
-static CUresult status(CUstream handle, bool pt, CUstreamCaptureStatus *out, cuuint64_t *id,
-                       CUgraph *graph, const CUgraphNode **nodes, size_t *count)
-{
-    if (out == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    sim_lock();
-    CUstream stream;
-    CUresult result = sim_stream_get(handle, pt, &stream);
-    if (result == CUDA_SUCCESS && stream->null_stream)
-        result = sim_capture_legacy(stream->ctx);
-    if (result == CUDA_SUCCESS) {
-        *out = stream->capture_status;
-        if (stream->capture_status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-            if (id != NULL)
-                *id = stream->capture->id;
-            if (graph != NULL)
-                *graph = stream->capture->graph;
-            if (nodes != NULL)
-                *nodes = stream->tips.node;
-            if (count != NULL)
-                *count = stream->tips.count;
-        }
-    }
-    sim_unlock();
-    return result;
-}
-SIM_TWINS(cuStreamIsCapturing, cuStreamIsCapturing_ptsz,
-          (CUstream stream, CUstreamCaptureStatus *out),
-          status(stream, pt, out, NULL, NULL, NULL, NULL))
-SIM_TWINS(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz,
-          (CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id),
-          status(stream, pt, out, id, NULL, NULL, NULL))
-SIM_TWINS(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz,
-          (CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
-           const CUgraphNode **nodes, size_t *count),
-          status(stream, pt, out, id, graph, nodes, count))
 
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -368,3 +422,87 @@ CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     *mode = before;
     return CUDA_SUCCESS;
 }
+
+/* ---- what a program may ask and change ----------------------------------------------------------
+ */
+struct info {
+    CUstreamCaptureStatus *status;
+    cuuint64_t *id;
+    CUgraph *graph;
+    const CUgraphNode **nodes;
+    const CUgraphEdgeData **data;
+    size_t *count;
+};
+
+static CUresult ask(CUstream handle, bool pt, struct info info)
+{
+    if (info.status == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUstream stream;
+    CUresult result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS && stream->null_stream)
+        result = sim_capture_legacy(stream->ctx);
+    if (result == CUDA_SUCCESS) {
+        *info.status = stream->capture_status;
+        if (stream->capture_status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+            if (info.id != NULL)
+                *info.id = stream->capture->id;
+            if (info.graph != NULL)
+                *info.graph = stream->capture->graph;
+            if (info.nodes != NULL)
+                *info.nodes = stream->tips.node;
+            if (info.data != NULL)
+                *info.data = NULL; /* all edges are plain ones */
+            if (info.count != NULL)
+                *info.count = stream->tips.count;
+        }
+    }
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuStreamIsCapturing, cuStreamIsCapturing_ptsz,
+          (CUstream stream, CUstreamCaptureStatus *status),
+          ask(stream, pt, (struct info){.status = status}))
+SIM_TWINS(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id),
+          ask(stream, pt, (struct info){.status = status, .id = id}))
+SIM_TWINS(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+           const CUgraphNode **nodes, size_t *count),
+          ask(stream, pt, (struct info){status, id, graph, nodes, NULL, count}))
+SIM_TWINS(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+           const CUgraphNode **nodes, const CUgraphEdgeData **data, size_t *count),
+          ask(stream, pt, (struct info){status, id, graph, nodes, data, count}))
+
+static CUresult change(CUstream handle, bool pt, CUgraphNode *nodes, size_t count, unsigned flags)
+{
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_lock();
+    CUstream stream;
+    CUresult result = sim_stream_get(handle, pt, &stream);
+    if (result == CUDA_SUCCESS && !sim_capturing(stream))
+        result = CUDA_ERROR_ILLEGAL_STATE;
+    else if (result == CUDA_SUCCESS && stream->capture->invalid)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (result == CUDA_SUCCESS && !sim_graph_deps_ok(stream->capture->graph, nodes, count))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        for (unsigned i = 0; i < stream->tips.count; i++)
+            sim_tips_add(&stream->capture->forgotten, stream->tips.node[i]);
+        stream->tips.count = 0;
+    }
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+        sim_tips_add(&stream->tips, nodes[i]);
+    sim_unlock();
+    return result;
+}
+SIM_TWINS(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz,
+          (CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags),
+          change(stream, pt, nodes, count, flags))
+SIM_TWINS(cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz,
+          (CUstream stream, CUgraphNode *nodes, const CUgraphEdgeData *data, size_t count,
+           unsigned int flags),
+          ((void)data, change(stream, pt, nodes, count, flags)))

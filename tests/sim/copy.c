@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether all of it can be reached at all; pageable host memory is fine where host_ok. */
-static bool reachable(CUdeviceptr address, size_t size, bool host_ok)
+/* Whether all of it can be reached at all; pageable host memory is fine where host_ok, memory that
+ * a graph is yet to allocate where the copy becomes a node. */
+static bool reachable(CUdeviceptr address, size_t size, bool host_ok, bool node)
 {
     if (address == 0 || size == 0 || address + size < address)
         return address != 0 && size == 0;
@@ -20,7 +21,7 @@ static bool reachable(CUdeviceptr address, size_t size, bool host_ok)
         const struct sim_range *range = sim_range_at(at);
         if (range == NULL)
             return host_ok && !sim_va_device(at);
-        if (range->kind == SIM_RESERVED)
+        if (range->kind == SIM_RESERVED || (range->kind == SIM_GRAPH && range->dying && !node))
             return false;
         at = range->base + range->size;
     }
@@ -46,6 +47,14 @@ static size_t extent(const struct sim_end *end, const struct sim_work *work)
            (work->copy.height - 1) * end->pitch + work->copy.width;
 }
 
+bool sim_copy_reachable(const struct sim_work *work, bool node)
+{
+    const struct sim_end *from = &work->copy.from, *to = &work->copy.to;
+    return (from->phys != NULL ||
+            reachable(from->address, extent(from, work), from->host_ok, node)) &&
+           (to->phys != NULL || reachable(to->address, extent(to, work), to->host_ok, node));
+}
+
 /* Submits a copy (taken over). wait: the entry point is a synchronous one. */
 static CUresult submit_copy(CUstream handle, bool pt, struct sim_work *work, bool wait)
 {
@@ -54,9 +63,7 @@ static CUresult submit_copy(CUstream handle, bool pt, struct sim_work *work, boo
     CUstream stream;
     CUresult result = sim_stream_get(handle, pt, &stream);
     bool empty = work->copy.width == 0 || work->copy.height == 0 || work->copy.depth == 0;
-    if (result == CUDA_SUCCESS && !empty &&
-        ((from->phys == NULL && !reachable(from->address, extent(from, work), from->host_ok)) ||
-         (to->phys == NULL && !reachable(to->address, extent(to, work), to->host_ok))))
+    if (result == CUDA_SUCCESS && !empty && !sim_copy_reachable(work, sim_capturing(stream)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS || empty) {
         sim_work_fini(work);
@@ -94,6 +101,11 @@ static CUresult submit_copy(CUstream handle, bool pt, struct sim_work *work, boo
     return result;
 }
 
+CUresult sim_copy_submit(CUstream handle, bool pt, struct sim_work *work, bool wait)
+{
+    return submit_copy(handle, pt, work, wait);
+}
+
 enum { DEVICE, HOST, ANY };
 
 static CUresult linear(CUdeviceptr to, int to_kind, CUdeviceptr from, int from_kind, size_t size,
@@ -129,35 +141,75 @@ SIM_TWINS(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz,
 SIM_TWINS(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz,
           (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream),
           linear(to, DEVICE, from, DEVICE, size, stream, pt, false, "cuMemcpyDtoDAsync"))
-SIM_TWINS(cuMemcpyPeer, cuMemcpyPeer_ptds,
-          (CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx, size_t size),
-          ((void)to_ctx, (void)from_ctx,
-           linear(to, DEVICE, from, DEVICE, size, NULL, pt, true, "cuMemcpyPeer")))
-SIM_TWINS(cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz,
-          (CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx, size_t size,
-           CUstream stream),
-          ((void)to_ctx, (void)from_ctx,
-           linear(to, DEVICE, from, DEVICE, size, stream, pt, false, "cuMemcpyPeerAsync")))
+
+/* ---- arrays, linear ---------------------------------------------------------------------------
+ */
+static CUresult array_copy(CUarray to, size_t to_at, CUdeviceptr to_address, CUarray from,
+                           size_t from_at, CUdeviceptr from_address, bool host, size_t size,
+                           CUstream stream, bool pt, bool wait, const char *what)
+{
+    struct sim_work work = {.kind = SIM_W_COPY, .what = what};
+    work.copy.from = (struct sim_end){from_address, NULL, size, 1, host};
+    work.copy.to = (struct sim_end){to_address, NULL, size, 1, host};
+    work.copy.width = size;
+    work.copy.height = work.copy.depth = 1;
+    sim_lock();
+    bool good = (from_address != 0 || sim_array_linear(from, from_at, size, &work.copy.from)) &&
+                (to_address != 0 || sim_array_linear(to, to_at, size, &work.copy.to));
+    if (!good)
+        sim_work_fini(&work);
+    sim_unlock();
+    return good ? submit_copy(stream, pt, &work, wait) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_TWINS(cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds,
+          (CUarray to, size_t at, const void *from, size_t size),
+          array_copy(to, at, 0, NULL, 0, PTR(from), true, size, NULL, pt, true, "cuMemcpyHtoA"))
+SIM_TWINS(cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds, (void *to, CUarray from, size_t at, size_t size),
+          array_copy(NULL, 0, PTR(to), from, at, 0, true, size, NULL, pt, true, "cuMemcpyAtoH"))
+SIM_TWINS(cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds,
+          (CUarray to, size_t at, CUdeviceptr from, size_t size),
+          array_copy(to, at, 0, NULL, 0, from, false, size, NULL, pt, true, "cuMemcpyDtoA"))
+SIM_TWINS(cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds,
+          (CUdeviceptr to, CUarray from, size_t at, size_t size),
+          array_copy(NULL, 0, to, from, at, 0, false, size, NULL, pt, true, "cuMemcpyAtoD"))
+SIM_TWINS(cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds,
+          (CUarray to, size_t to_at, CUarray from, size_t from_at, size_t size),
+          array_copy(to, to_at, 0, from, from_at, 0, false, size, NULL, pt, true, "cuMemcpyAtoA"))
+SIM_TWINS(cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz,
+          (CUarray to, size_t at, const void *from, size_t size, CUstream stream),
+          array_copy(to, at, 0, NULL, 0, PTR(from), true, size, stream, pt, false,
+                     "cuMemcpyHtoAAsync"))
+SIM_TWINS(cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz,
+          (void *to, CUarray from, size_t at, size_t size, CUstream stream),
+          array_copy(NULL, 0, PTR(to), from, at, 0, true, size, stream, pt, false,
+                     "cuMemcpyAtoHAsync"))
 
 /* ---- boxes ------------------------------------------------------------------------------------
  */
 static bool box_end(struct sim_end *end, CUmemorytype type, const void *host, CUdeviceptr device,
-                    CUarray array, size_t pitch, size_t height, size_t x, size_t y, size_t z)
+                    CUarray array, size_t pitch, size_t height, size_t x, size_t y, size_t z,
+                    const struct sim_work *work)
 {
+    bool good;
     *end = (struct sim_end){.pitch = pitch, .height = height};
     size_t offset = (z * height + y) * pitch + x;
     switch (type) {
     case CU_MEMORYTYPE_HOST:
         end->address = PTR(host) + offset;
         end->host_ok = true;
-        return host != NULL;
+        return host != NULL && work->copy.width <= pitch;
     case CU_MEMORYTYPE_DEVICE:
     case CU_MEMORYTYPE_UNIFIED:
         end->address = device + offset;
         end->host_ok = type == CU_MEMORYTYPE_UNIFIED;
-        return device != 0;
+        return device != 0 && work->copy.width <= pitch;
     case CU_MEMORYTYPE_ARRAY:
-        return sim_array_end(array, x, y, z, end);
+        sim_lock();
+        good = sim_array_end(array, x, y, z, work->copy.width, work->copy.height, work->copy.depth,
+                             end);
+        sim_unlock();
+        return good;
     default:
         return false;
     }
@@ -173,11 +225,10 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream stream, bool pt, bool
     work.copy.width = box->WidthInBytes;
     work.copy.height = box->Height;
     work.copy.depth = 1;
-    if (box->WidthInBytes > from_pitch || box->WidthInBytes > to_pitch ||
-        !box_end(&work.copy.from, box->srcMemoryType, box->srcHost, box->srcDevice, box->srcArray,
-                 from_pitch, box->srcY + box->Height, box->srcXInBytes, box->srcY, 0) ||
+    if (!box_end(&work.copy.from, box->srcMemoryType, box->srcHost, box->srcDevice, box->srcArray,
+                 from_pitch, box->srcY + box->Height, box->srcXInBytes, box->srcY, 0, &work) ||
         !box_end(&work.copy.to, box->dstMemoryType, box->dstHost, box->dstDevice, box->dstArray,
-                 to_pitch, box->dstY + box->Height, box->dstXInBytes, box->dstY, 0)) {
+                 to_pitch, box->dstY + box->Height, box->dstXInBytes, box->dstY, 0, &work)) {
         sim_lock();
         sim_work_fini(&work);
         sim_unlock();
@@ -206,9 +257,9 @@ CUresult sim_copy_3d_work(const CUDA_MEMCPY3D *box, struct sim_work *work)
     work->copy.height = box->Height;
     work->copy.depth = box->Depth;
     if (!box_end(&work->copy.from, box->srcMemoryType, box->srcHost, box->srcDevice, box->srcArray,
-                 from_pitch, from_height, box->srcXInBytes, box->srcY, box->srcZ) ||
+                 from_pitch, from_height, box->srcXInBytes, box->srcY, box->srcZ, work) ||
         !box_end(&work->copy.to, box->dstMemoryType, box->dstHost, box->dstDevice, box->dstArray,
-                 to_pitch, to_height, box->dstXInBytes, box->dstY, box->dstZ)) {
+                 to_pitch, to_height, box->dstXInBytes, box->dstY, box->dstZ, work)) {
         sim_lock();
         sim_work_fini(work);
         sim_unlock();
@@ -248,7 +299,8 @@ static CUresult fill(CUdeviceptr address, size_t pitch, unsigned element, unsign
     CUresult result = sim_stream_get(handle, pt, &stream);
     bool empty = width == 0 || height == 0;
     if (result == CUDA_SUCCESS && !empty &&
-        !reachable(address, (height - 1) * work.set.pitch + width * element, false))
+        !reachable(address, (height - 1) * work.set.pitch + width * element, false,
+                   sim_capturing(stream)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && !empty)
         result = sim_submit(stream, &work, NULL);

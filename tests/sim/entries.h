@@ -8,6 +8,13 @@
 
 /* clang-format off */
 #define SIM_ENTRIES(E) \
+    E(cuArray3DCreate_v2, "cuArray3DCreate", 3020, LEGACY) \
+    E(cuArray3DGetDescriptor_v2, "cuArray3DGetDescriptor", 3020, LEGACY) \
+    E(cuArrayCreate_v2, "cuArrayCreate", 3020, LEGACY) \
+    E(cuArrayDestroy, "cuArrayDestroy", 2000, LEGACY) \
+    E(cuArrayGetDescriptor_v2, "cuArrayGetDescriptor", 3020, LEGACY) \
+    E(cuArrayGetMemoryRequirements, "cuArrayGetMemoryRequirements", 11060, LEGACY) \
+    E(cuArrayGetPlane, "cuArrayGetPlane", 11020, LEGACY) \
     E(cuCtxAttach, "cuCtxAttach", 2000, LEGACY) \
     E(cuCtxCreate, "cuCtxCreate", 2000, LEGACY) \
     E(cuCtxCreate_v2, "cuCtxCreate", 3020, LEGACY) \
@@ -16,39 +23,55 @@
     E(cuCtxDestroy, "cuCtxDestroy", 2000, LEGACY) \
     E(cuCtxDestroy_v2, "cuCtxDestroy", 4000, LEGACY) \
     E(cuCtxDetach, "cuCtxDetach", 2000, LEGACY) \
+    E(cuCtxDisablePeerAccess, "cuCtxDisablePeerAccess", 4000, LEGACY) \
+    E(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, LEGACY) \
+    E(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040, LEGACY) \
     E(cuCtxGetApiVersion, "cuCtxGetApiVersion", 3020, LEGACY) \
     E(cuCtxGetCacheConfig, "cuCtxGetCacheConfig", 3020, LEGACY) \
     E(cuCtxGetCurrent, "cuCtxGetCurrent", 4000, LEGACY) \
+    E(cuCtxGetDevResource, "cuCtxGetDevResource", 12040, LEGACY) \
     E(cuCtxGetDevice, "cuCtxGetDevice", 2000, LEGACY) \
     E(cuCtxGetDevice_v2, "cuCtxGetDevice", 13000, LEGACY) \
+    E(cuCtxGetExecAffinity, "cuCtxGetExecAffinity", 11040, LEGACY) \
     E(cuCtxGetFlags, "cuCtxGetFlags", 7000, LEGACY) \
     E(cuCtxGetId, "cuCtxGetId", 12000, LEGACY) \
     E(cuCtxGetLimit, "cuCtxGetLimit", 3010, LEGACY) \
+    E(cuCtxGetSharedMemConfig, "cuCtxGetSharedMemConfig", 4020, LEGACY) \
     E(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", 5050, LEGACY) \
     E(cuCtxPopCurrent, "cuCtxPopCurrent", 2000, LEGACY) \
     E(cuCtxPopCurrent_v2, "cuCtxPopCurrent", 4000, LEGACY) \
     E(cuCtxPushCurrent, "cuCtxPushCurrent", 2000, LEGACY) \
     E(cuCtxPushCurrent_v2, "cuCtxPushCurrent", 4000, LEGACY) \
     E(cuCtxRecordEvent, "cuCtxRecordEvent", 12050, LEGACY) \
+    E(cuCtxResetPersistingL2Cache, "cuCtxResetPersistingL2Cache", 11000, LEGACY) \
     E(cuCtxSetCacheConfig, "cuCtxSetCacheConfig", 3020, LEGACY) \
     E(cuCtxSetCurrent, "cuCtxSetCurrent", 4000, LEGACY) \
     E(cuCtxSetFlags, "cuCtxSetFlags", 12010, LEGACY) \
     E(cuCtxSetLimit, "cuCtxSetLimit", 3010, LEGACY) \
+    E(cuCtxSetSharedMemConfig, "cuCtxSetSharedMemConfig", 4020, LEGACY) \
     E(cuCtxSynchronize, "cuCtxSynchronize", 2000, LEGACY) \
     E(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, LEGACY) \
     E(cuCtxWaitEvent, "cuCtxWaitEvent", 12050, LEGACY) \
+    E(cuDevResourceGenerateDesc, "cuDevResourceGenerateDesc", 12040, LEGACY) \
+    E(cuDevSmResourceSplitByCount, "cuDevSmResourceSplitByCount", 12040, LEGACY) \
+    E(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000, LEGACY) \
     E(cuDeviceComputeCapability, "cuDeviceComputeCapability", 2000, LEGACY) \
     E(cuDeviceGet, "cuDeviceGet", 2000, LEGACY) \
     E(cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000, LEGACY) \
     E(cuDeviceGetByPCIBusId, "cuDeviceGetByPCIBusId", 4010, LEGACY) \
     E(cuDeviceGetCount, "cuDeviceGetCount", 2000, LEGACY) \
     E(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, LEGACY) \
+    E(cuDeviceGetDevResource, "cuDeviceGetDevResource", 12040, LEGACY) \
+    E(cuDeviceGetExecAffinitySupport, "cuDeviceGetExecAffinitySupport", 11040, LEGACY) \
+    E(cuDeviceGetGraphMemAttribute, "cuDeviceGetGraphMemAttribute", 11040, LEGACY) \
     E(cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, LEGACY) \
     E(cuDeviceGetName, "cuDeviceGetName", 2000, LEGACY) \
+    E(cuDeviceGetP2PAttribute, "cuDeviceGetP2PAttribute", 8000, LEGACY) \
     E(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", 4010, LEGACY) \
     E(cuDeviceGetProperties, "cuDeviceGetProperties", 2000, LEGACY) \
     E(cuDeviceGetUuid, "cuDeviceGetUuid", 9020, LEGACY) \
     E(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040, LEGACY) \
+    E(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, LEGACY) \
     E(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, LEGACY) \
     E(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, LEGACY) \
     E(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, LEGACY) \
@@ -57,6 +80,7 @@
     E(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, LEGACY) \
     E(cuDevicePrimaryCtxSetFlags, "cuDevicePrimaryCtxSetFlags", 7000, LEGACY) \
     E(cuDevicePrimaryCtxSetFlags_v2, "cuDevicePrimaryCtxSetFlags", 11000, LEGACY) \
+    E(cuDeviceSetGraphMemAttribute, "cuDeviceSetGraphMemAttribute", 11040, LEGACY) \
     E(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, LEGACY) \
     E(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, LEGACY) \
     E(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, LEGACY) \
@@ -72,28 +96,109 @@
     E(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010, PT) \
     E(cuEventRecord_ptsz, "cuEventRecord", 7000, PT) \
     E(cuEventSynchronize, "cuEventSynchronize", 2000, LEGACY) \
+    E(cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", 11030, LEGACY) \
     E(cuFuncGetAttribute, "cuFuncGetAttribute", 2020, LEGACY) \
+    E(cuFuncGetModule, "cuFuncGetModule", 11000, LEGACY) \
+    E(cuFuncGetName, "cuFuncGetName", 12030, LEGACY) \
+    E(cuFuncGetParamInfo, "cuFuncGetParamInfo", 12040, LEGACY) \
+    E(cuFuncIsLoaded, "cuFuncIsLoaded", 12040, LEGACY) \
+    E(cuFuncLoad, "cuFuncLoad", 12040, LEGACY) \
     E(cuFuncSetAttribute, "cuFuncSetAttribute", 9000, LEGACY) \
     E(cuFuncSetCacheConfig, "cuFuncSetCacheConfig", 3000, LEGACY) \
+    E(cuFuncSetSharedMemConfig, "cuFuncSetSharedMemConfig", 4020, LEGACY) \
     E(cuGetErrorName, "cuGetErrorName", 6000, LEGACY) \
     E(cuGetErrorString, "cuGetErrorString", 6000, LEGACY) \
     E(cuGetExportTable, "cuGetExportTable", 3000, LEGACY) \
     E(cuGetProcAddress, "cuGetProcAddress", 11030, LEGACY) \
     E(cuGetProcAddress_v2, "cuGetProcAddress", 12000, LEGACY) \
+    E(cuGraphAddChildGraphNode, "cuGraphAddChildGraphNode", 10000, LEGACY) \
+    E(cuGraphAddDependencies, "cuGraphAddDependencies", 10000, LEGACY) \
+    E(cuGraphAddDependencies_v2, "cuGraphAddDependencies", 12030, LEGACY) \
+    E(cuGraphAddEmptyNode, "cuGraphAddEmptyNode", 10000, LEGACY) \
+    E(cuGraphAddEventRecordNode, "cuGraphAddEventRecordNode", 11010, LEGACY) \
+    E(cuGraphAddEventWaitNode, "cuGraphAddEventWaitNode", 11010, LEGACY) \
+    E(cuGraphAddHostNode, "cuGraphAddHostNode", 10000, LEGACY) \
+    E(cuGraphAddKernelNode, "cuGraphAddKernelNode", 10000, LEGACY) \
+    E(cuGraphAddKernelNode_v2, "cuGraphAddKernelNode", 12000, LEGACY) \
+    E(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, LEGACY) \
+    E(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, LEGACY) \
+    E(cuGraphAddMemcpyNode, "cuGraphAddMemcpyNode", 10000, LEGACY) \
+    E(cuGraphAddMemsetNode, "cuGraphAddMemsetNode", 10000, LEGACY) \
+    E(cuGraphAddNode, "cuGraphAddNode", 12020, LEGACY) \
+    E(cuGraphAddNode_v2, "cuGraphAddNode", 12030, LEGACY) \
+    E(cuGraphChildGraphNodeGetGraph, "cuGraphChildGraphNodeGetGraph", 10000, LEGACY) \
+    E(cuGraphClone, "cuGraphClone", 10000, LEGACY) \
     E(cuGraphCreate, "cuGraphCreate", 10000, LEGACY) \
     E(cuGraphDestroy, "cuGraphDestroy", 10000, LEGACY) \
+    E(cuGraphDestroyNode, "cuGraphDestroyNode", 10000, LEGACY) \
+    E(cuGraphEventRecordNodeGetEvent, "cuGraphEventRecordNodeGetEvent", 11010, LEGACY) \
+    E(cuGraphEventRecordNodeSetEvent, "cuGraphEventRecordNodeSetEvent", 11010, LEGACY) \
+    E(cuGraphEventWaitNodeGetEvent, "cuGraphEventWaitNodeGetEvent", 11010, LEGACY) \
+    E(cuGraphEventWaitNodeSetEvent, "cuGraphEventWaitNodeSetEvent", 11010, LEGACY) \
+    E(cuGraphExecChildGraphNodeSetParams, "cuGraphExecChildGraphNodeSetParams", 11010, LEGACY) \
     E(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, LEGACY) \
+    E(cuGraphExecEventRecordNodeSetEvent, "cuGraphExecEventRecordNodeSetEvent", 11010, LEGACY) \
+    E(cuGraphExecEventWaitNodeSetEvent, "cuGraphExecEventWaitNodeSetEvent", 11010, LEGACY) \
+    E(cuGraphExecGetFlags, "cuGraphExecGetFlags", 12000, LEGACY) \
+    E(cuGraphExecHostNodeSetParams, "cuGraphExecHostNodeSetParams", 10020, LEGACY) \
+    E(cuGraphExecKernelNodeSetParams, "cuGraphExecKernelNodeSetParams", 10010, LEGACY) \
+    E(cuGraphExecKernelNodeSetParams_v2, "cuGraphExecKernelNodeSetParams", 12000, LEGACY) \
+    E(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams", 10020, LEGACY) \
+    E(cuGraphExecMemsetNodeSetParams, "cuGraphExecMemsetNodeSetParams", 10020, LEGACY) \
+    E(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams", 12020, LEGACY) \
+    E(cuGraphExecUpdate, "cuGraphExecUpdate", 10020, LEGACY) \
+    E(cuGraphExecUpdate_v2, "cuGraphExecUpdate", 12000, LEGACY) \
+    E(cuGraphGetEdges, "cuGraphGetEdges", 10000, LEGACY) \
+    E(cuGraphGetEdges_v2, "cuGraphGetEdges", 12030, LEGACY) \
     E(cuGraphGetNodes, "cuGraphGetNodes", 10000, LEGACY) \
+    E(cuGraphGetRootNodes, "cuGraphGetRootNodes", 10000, LEGACY) \
+    E(cuGraphHostNodeGetParams, "cuGraphHostNodeGetParams", 10000, LEGACY) \
+    E(cuGraphHostNodeSetParams, "cuGraphHostNodeSetParams", 10000, LEGACY) \
     E(cuGraphInstantiate, "cuGraphInstantiate", 10000, LEGACY) \
     E(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, LEGACY) \
+    E(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, LEGACY) \
+    E(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, PT) \
     E(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, LEGACY) \
+    E(cuGraphKernelNodeGetParams, "cuGraphKernelNodeGetParams", 10000, LEGACY) \
+    E(cuGraphKernelNodeGetParams_v2, "cuGraphKernelNodeGetParams", 12000, LEGACY) \
+    E(cuGraphKernelNodeSetParams, "cuGraphKernelNodeSetParams", 10000, LEGACY) \
+    E(cuGraphKernelNodeSetParams_v2, "cuGraphKernelNodeSetParams", 12000, LEGACY) \
     E(cuGraphLaunch, "cuGraphLaunch", 10000, LEGACY) \
     E(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, PT) \
+    E(cuGraphMemAllocNodeGetParams, "cuGraphMemAllocNodeGetParams", 11040, LEGACY) \
+    E(cuGraphMemFreeNodeGetParams, "cuGraphMemFreeNodeGetParams", 11040, LEGACY) \
+    E(cuGraphMemcpyNodeGetParams, "cuGraphMemcpyNodeGetParams", 10000, LEGACY) \
+    E(cuGraphMemcpyNodeSetParams, "cuGraphMemcpyNodeSetParams", 10000, LEGACY) \
+    E(cuGraphMemsetNodeGetParams, "cuGraphMemsetNodeGetParams", 10000, LEGACY) \
+    E(cuGraphMemsetNodeSetParams, "cuGraphMemsetNodeSetParams", 10000, LEGACY) \
+    E(cuGraphNodeFindInClone, "cuGraphNodeFindInClone", 10000, LEGACY) \
+    E(cuGraphNodeGetDependencies, "cuGraphNodeGetDependencies", 10000, LEGACY) \
+    E(cuGraphNodeGetDependencies_v2, "cuGraphNodeGetDependencies", 12030, LEGACY) \
+    E(cuGraphNodeGetDependentNodes, "cuGraphNodeGetDependentNodes", 10000, LEGACY) \
+    E(cuGraphNodeGetDependentNodes_v2, "cuGraphNodeGetDependentNodes", 12030, LEGACY) \
+    E(cuGraphNodeGetEnabled, "cuGraphNodeGetEnabled", 11060, LEGACY) \
     E(cuGraphNodeGetType, "cuGraphNodeGetType", 10000, LEGACY) \
+    E(cuGraphNodeSetEnabled, "cuGraphNodeSetEnabled", 11060, LEGACY) \
+    E(cuGraphNodeSetParams, "cuGraphNodeSetParams", 12020, LEGACY) \
+    E(cuGraphRemoveDependencies, "cuGraphRemoveDependencies", 10000, LEGACY) \
+    E(cuGraphRemoveDependencies_v2, "cuGraphRemoveDependencies", 12030, LEGACY) \
     E(cuGraphUpload, "cuGraphUpload", 11010, LEGACY) \
     E(cuGraphUpload_ptsz, "cuGraphUpload", 11010, PT) \
+    E(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, LEGACY) \
+    E(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, LEGACY) \
+    E(cuGreenCtxGetDevResource, "cuGreenCtxGetDevResource", 12040, LEGACY) \
+    E(cuGreenCtxGetId, "cuGreenCtxGetId", 12090, LEGACY) \
+    E(cuGreenCtxRecordEvent, "cuGreenCtxRecordEvent", 12040, LEGACY) \
+    E(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, LEGACY) \
+    E(cuGreenCtxWaitEvent, "cuGreenCtxWaitEvent", 12040, LEGACY) \
     E(cuInit, "cuInit", 2000, LEGACY) \
+    E(cuKernelGetAttribute, "cuKernelGetAttribute", 12000, LEGACY) \
     E(cuKernelGetFunction, "cuKernelGetFunction", 12000, LEGACY) \
+    E(cuKernelGetLibrary, "cuKernelGetLibrary", 12050, LEGACY) \
+    E(cuKernelGetName, "cuKernelGetName", 12030, LEGACY) \
+    E(cuKernelGetParamInfo, "cuKernelGetParamInfo", 12040, LEGACY) \
+    E(cuKernelSetAttribute, "cuKernelSetAttribute", 12000, LEGACY) \
+    E(cuKernelSetCacheConfig, "cuKernelSetCacheConfig", 12000, LEGACY) \
     E(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, LEGACY) \
     E(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000, PT) \
     E(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, LEGACY) \
@@ -102,9 +207,15 @@
     E(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, LEGACY) \
     E(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, PT) \
     E(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, PT) \
+    E(cuLibraryEnumerateKernels, "cuLibraryEnumerateKernels", 12040, LEGACY) \
+    E(cuLibraryGetGlobal, "cuLibraryGetGlobal", 12000, LEGACY) \
     E(cuLibraryGetKernel, "cuLibraryGetKernel", 12000, LEGACY) \
+    E(cuLibraryGetKernelCount, "cuLibraryGetKernelCount", 12040, LEGACY) \
+    E(cuLibraryGetManaged, "cuLibraryGetManaged", 12000, LEGACY) \
     E(cuLibraryGetModule, "cuLibraryGetModule", 12000, LEGACY) \
+    E(cuLibraryGetUnifiedFunction, "cuLibraryGetUnifiedFunction", 12000, LEGACY) \
     E(cuLibraryLoadData, "cuLibraryLoadData", 12000, LEGACY) \
+    E(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, LEGACY) \
     E(cuLibraryUnload, "cuLibraryUnload", 12000, LEGACY) \
     E(cuMemAddressFree, "cuMemAddressFree", 10020, LEGACY) \
     E(cuMemAddressReserve, "cuMemAddressReserve", 10020, LEGACY) \
@@ -115,6 +226,7 @@
     E(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, PT) \
     E(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, LEGACY) \
     E(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, PT) \
+    E(cuMemAllocHost, "cuMemAllocHost", 2000, LEGACY) \
     E(cuMemAllocHost_v2, "cuMemAllocHost", 3020, LEGACY) \
     E(cuMemAllocManaged, "cuMemAllocManaged", 6000, LEGACY) \
     E(cuMemAllocPitch, "cuMemAllocPitch", 2000, LEGACY) \
@@ -131,8 +243,10 @@
     E(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, LEGACY) \
     E(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020, LEGACY) \
     E(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, LEGACY) \
+    E(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", 13000, LEGACY) \
     E(cuMemGetInfo, "cuMemGetInfo", 2000, LEGACY) \
     E(cuMemGetInfo_v2, "cuMemGetInfo", 3020, LEGACY) \
+    E(cuMemGetMemPool, "cuMemGetMemPool", 13000, LEGACY) \
     E(cuMemHostAlloc, "cuMemHostAlloc", 2020, LEGACY) \
     E(cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer", 3020, LEGACY) \
     E(cuMemHostGetFlags, "cuMemHostGetFlags", 2030, LEGACY) \
@@ -152,9 +266,11 @@
     E(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, LEGACY) \
     E(cuMemPrefetchAsync_v2_ptsz, "cuMemPrefetchAsync", 12020, PT) \
     E(cuMemRangeGetAttribute, "cuMemRangeGetAttribute", 8000, LEGACY) \
+    E(cuMemRangeGetAttributes, "cuMemRangeGetAttributes", 8000, LEGACY) \
     E(cuMemRelease, "cuMemRelease", 10020, LEGACY) \
     E(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, LEGACY) \
     E(cuMemSetAccess, "cuMemSetAccess", 10020, LEGACY) \
+    E(cuMemSetMemPool, "cuMemSetMemPool", 13000, LEGACY) \
     E(cuMemUnmap, "cuMemUnmap", 10020, LEGACY) \
     E(cuMemcpy, "cuMemcpy", 4000, LEGACY) \
     E(cuMemcpy2DAsync_v2, "cuMemcpy2DAsync", 3020, LEGACY) \
@@ -165,10 +281,28 @@
     E(cuMemcpy2D_v2_ptds, "cuMemcpy2D", 7000, PT) \
     E(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync", 3020, LEGACY) \
     E(cuMemcpy3DAsync_v2_ptsz, "cuMemcpy3DAsync", 7000, PT) \
+    E(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, LEGACY) \
+    E(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000, LEGACY) \
+    E(cuMemcpy3DPeerAsync_ptsz, "cuMemcpy3DPeerAsync", 7000, PT) \
+    E(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", 7000, PT) \
     E(cuMemcpy3D_v2, "cuMemcpy3D", 3020, LEGACY) \
     E(cuMemcpy3D_v2_ptds, "cuMemcpy3D", 7000, PT) \
     E(cuMemcpyAsync, "cuMemcpyAsync", 4000, LEGACY) \
     E(cuMemcpyAsync_ptsz, "cuMemcpyAsync", 7000, PT) \
+    E(cuMemcpyAtoA_v2, "cuMemcpyAtoA", 3020, LEGACY) \
+    E(cuMemcpyAtoA_v2_ptds, "cuMemcpyAtoA", 7000, PT) \
+    E(cuMemcpyAtoD_v2, "cuMemcpyAtoD", 3020, LEGACY) \
+    E(cuMemcpyAtoD_v2_ptds, "cuMemcpyAtoD", 7000, PT) \
+    E(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync", 3020, LEGACY) \
+    E(cuMemcpyAtoHAsync_v2_ptsz, "cuMemcpyAtoHAsync", 7000, PT) \
+    E(cuMemcpyAtoH_v2, "cuMemcpyAtoH", 3020, LEGACY) \
+    E(cuMemcpyAtoH_v2_ptds, "cuMemcpyAtoH", 7000, PT) \
+    E(cuMemcpyBatchAsync, "cuMemcpyBatchAsync", 12080, LEGACY) \
+    E(cuMemcpyBatchAsync_ptsz, "cuMemcpyBatchAsync", 12080, PT) \
+    E(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000, LEGACY) \
+    E(cuMemcpyBatchAsync_v2_ptsz, "cuMemcpyBatchAsync", 13000, PT) \
+    E(cuMemcpyDtoA_v2, "cuMemcpyDtoA", 3020, LEGACY) \
+    E(cuMemcpyDtoA_v2_ptds, "cuMemcpyDtoA", 7000, PT) \
     E(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, LEGACY) \
     E(cuMemcpyDtoDAsync_v2_ptsz, "cuMemcpyDtoDAsync", 7000, PT) \
     E(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, LEGACY) \
@@ -177,6 +311,10 @@
     E(cuMemcpyDtoHAsync_v2_ptsz, "cuMemcpyDtoHAsync", 7000, PT) \
     E(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, LEGACY) \
     E(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 7000, PT) \
+    E(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync", 3020, LEGACY) \
+    E(cuMemcpyHtoAAsync_v2_ptsz, "cuMemcpyHtoAAsync", 7000, PT) \
+    E(cuMemcpyHtoA_v2, "cuMemcpyHtoA", 3020, LEGACY) \
+    E(cuMemcpyHtoA_v2_ptds, "cuMemcpyHtoA", 7000, PT) \
     E(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, LEGACY) \
     E(cuMemcpyHtoDAsync_v2_ptsz, "cuMemcpyHtoDAsync", 7000, PT) \
     E(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, LEGACY) \
@@ -210,15 +348,30 @@
     E(cuMemsetD8Async_ptsz, "cuMemsetD8Async", 7000, PT) \
     E(cuMemsetD8_v2, "cuMemsetD8", 3020, LEGACY) \
     E(cuMemsetD8_v2_ptds, "cuMemsetD8", 7000, PT) \
+    E(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, LEGACY) \
+    E(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, LEGACY) \
+    E(cuMipmappedArrayGetLevel, "cuMipmappedArrayGetLevel", 5000, LEGACY) \
+    E(cuMipmappedArrayGetMemoryRequirements, "cuMipmappedArrayGetMemoryRequirements", 11060, LEGACY) \
+    E(cuModuleEnumerateFunctions, "cuModuleEnumerateFunctions", 12040, LEGACY) \
     E(cuModuleGetFunction, "cuModuleGetFunction", 2000, LEGACY) \
+    E(cuModuleGetFunctionCount, "cuModuleGetFunctionCount", 12040, LEGACY) \
+    E(cuModuleGetGlobal_v2, "cuModuleGetGlobal", 3020, LEGACY) \
     E(cuModuleGetLoadingMode, "cuModuleGetLoadingMode", 11070, LEGACY) \
+    E(cuModuleLoad, "cuModuleLoad", 2000, LEGACY) \
     E(cuModuleLoadData, "cuModuleLoadData", 2000, LEGACY) \
     E(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, LEGACY) \
+    E(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, LEGACY) \
     E(cuModuleUnload, "cuModuleUnload", 2000, LEGACY) \
+    E(cuOccupancyAvailableDynamicSMemPerBlock, "cuOccupancyAvailableDynamicSMemPerBlock", 10020, LEGACY) \
     E(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 6050, LEGACY) \
+    E(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 7000, LEGACY) \
+    E(cuOccupancyMaxPotentialBlockSize, "cuOccupancyMaxPotentialBlockSize", 6050, LEGACY) \
+    E(cuOccupancyMaxPotentialBlockSizeWithFlags, "cuOccupancyMaxPotentialBlockSizeWithFlags", 7000, LEGACY) \
     E(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, LEGACY) \
     E(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, LEGACY) \
     E(cuPointerSetAttribute, "cuPointerSetAttribute", 6000, LEGACY) \
+    E(cuProfilerStart, "cuProfilerStart", 4000, LEGACY) \
+    E(cuProfilerStop, "cuProfilerStop", 4000, LEGACY) \
     E(cuStreamAddCallback, "cuStreamAddCallback", 5000, LEGACY) \
     E(cuStreamAddCallback_ptsz, "cuStreamAddCallback", 7000, PT) \
     E(cuStreamAttachMemAsync, "cuStreamAttachMemAsync", 6000, LEGACY) \
@@ -228,25 +381,36 @@
     E(cuStreamBatchMemOp_v2, "cuStreamBatchMemOp", 11070, LEGACY) \
     E(cuStreamBatchMemOp_v2_ptsz, "cuStreamBatchMemOp", 11070, PT) \
     E(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, LEGACY) \
+    E(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, LEGACY) \
+    E(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, PT) \
     E(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000, PT) \
     E(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, LEGACY) \
     E(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, PT) \
+    E(cuStreamCopyAttributes, "cuStreamCopyAttributes", 11000, LEGACY) \
+    E(cuStreamCopyAttributes_ptsz, "cuStreamCopyAttributes", 11000, PT) \
     E(cuStreamCreate, "cuStreamCreate", 2000, LEGACY) \
     E(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, LEGACY) \
     E(cuStreamDestroy, "cuStreamDestroy", 2000, LEGACY) \
     E(cuStreamDestroy_v2, "cuStreamDestroy", 4000, LEGACY) \
     E(cuStreamEndCapture, "cuStreamEndCapture", 10000, LEGACY) \
     E(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, PT) \
+    E(cuStreamGetAttribute, "cuStreamGetAttribute", 11000, LEGACY) \
+    E(cuStreamGetAttribute_ptsz, "cuStreamGetAttribute", 11000, PT) \
     E(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, LEGACY) \
     E(cuStreamGetCaptureInfo_ptsz, "cuStreamGetCaptureInfo", 10010, PT) \
     E(cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo", 11030, LEGACY) \
     E(cuStreamGetCaptureInfo_v2_ptsz, "cuStreamGetCaptureInfo", 11030, PT) \
+    E(cuStreamGetCaptureInfo_v3, "cuStreamGetCaptureInfo", 12030, LEGACY) \
+    E(cuStreamGetCaptureInfo_v3_ptsz, "cuStreamGetCaptureInfo", 12030, PT) \
     E(cuStreamGetCtx, "cuStreamGetCtx", 9020, LEGACY) \
     E(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, PT) \
+    E(cuStreamGetCtx_v2, "cuStreamGetCtx", 12050, LEGACY) \
+    E(cuStreamGetCtx_v2_ptsz, "cuStreamGetCtx", 12050, PT) \
     E(cuStreamGetDevice, "cuStreamGetDevice", 12080, LEGACY) \
     E(cuStreamGetDevice_ptsz, "cuStreamGetDevice", 12080, PT) \
     E(cuStreamGetFlags, "cuStreamGetFlags", 5050, LEGACY) \
     E(cuStreamGetFlags_ptsz, "cuStreamGetFlags", 7000, PT) \
+    E(cuStreamGetGreenCtx, "cuStreamGetGreenCtx", 12040, LEGACY) \
     E(cuStreamGetId, "cuStreamGetId", 12000, LEGACY) \
     E(cuStreamGetId_ptsz, "cuStreamGetId", 12000, PT) \
     E(cuStreamGetPriority, "cuStreamGetPriority", 5050, LEGACY) \
@@ -255,8 +419,14 @@
     E(cuStreamIsCapturing_ptsz, "cuStreamIsCapturing", 10000, PT) \
     E(cuStreamQuery, "cuStreamQuery", 2000, LEGACY) \
     E(cuStreamQuery_ptsz, "cuStreamQuery", 7000, PT) \
+    E(cuStreamSetAttribute, "cuStreamSetAttribute", 11000, LEGACY) \
+    E(cuStreamSetAttribute_ptsz, "cuStreamSetAttribute", 11000, PT) \
     E(cuStreamSynchronize, "cuStreamSynchronize", 2000, LEGACY) \
     E(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, PT) \
+    E(cuStreamUpdateCaptureDependencies, "cuStreamUpdateCaptureDependencies", 11030, LEGACY) \
+    E(cuStreamUpdateCaptureDependencies_ptsz, "cuStreamUpdateCaptureDependencies", 11030, PT) \
+    E(cuStreamUpdateCaptureDependencies_v2, "cuStreamUpdateCaptureDependencies", 12030, LEGACY) \
+    E(cuStreamUpdateCaptureDependencies_v2_ptsz, "cuStreamUpdateCaptureDependencies", 12030, PT) \
     E(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, LEGACY) \
     E(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", 7000, PT) \
     E(cuStreamWaitValue32, "cuStreamWaitValue32", 8000, LEGACY) \

@@ -86,7 +86,9 @@ static CUresult record(CUevent event, CUstream handle, bool pt, unsigned flags)
     if (result == CUDA_SUCCESS && event->ctx->owner != stream->ctx->owner)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS && sim_capturing(stream)) {
-        result = sim_capture_event_record(stream, event);
+        result = (flags & CU_EVENT_RECORD_EXTERNAL) != 0
+                     ? sim_capture_event_node(stream, event, false)
+                     : sim_capture_event_record(stream, event);
     } else if (result == CUDA_SUCCESS) {
         struct sim_work work = {.kind = SIM_W_NOP, .what = "cuEventRecord"};
         struct sim_op *op;
@@ -115,7 +117,9 @@ static CUresult wait_event(CUstream handle, bool pt, CUevent event, unsigned fla
     if (result == CUDA_SUCCESS)
         result = sim_stream_get(handle, pt, &stream);
     if (result == CUDA_SUCCESS) {
-        if (sim_capturing(stream) || event->capture != NULL)
+        if (sim_capturing(stream) && (flags & CU_EVENT_WAIT_EXTERNAL) != 0)
+            result = sim_capture_event_node(stream, event, true);
+        else if (sim_capturing(stream) || event->capture != NULL)
             result = sim_capture_event_wait(stream, event);
         else if (event->op != NULL)
             result = sim_submit_after(stream, event->op);
@@ -196,14 +200,58 @@ CUresult CUDAAPI cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
 
 /* ---- context events ----------------------------------------------------------------------------
  */
-static CUresult context_of(CUcontext given, CUcontext *out)
+/* *green: set where the context is the form of a green one, whose own work is meant then. */
+static CUresult context_of(CUcontext given, CUcontext *out, CUgreenCtx *green)
 {
-    if (given == NULL)
+    if (given == NULL) {
+        *green = sim_green_current();
         return sim_ctx_current(out);
-    if (!sim_ctx_alive(given))
+    }
+    if (!sim_ctx_alive(given) || !sim_ctx_alive(given->owner))
         return CUDA_ERROR_INVALID_CONTEXT;
     *out = given->owner;
-    return given->sticky;
+    *green = given->green;
+    return (*out)->sticky;
+}
+
+static CUresult green_of(CUgreenCtx green, CUcontext *out)
+{
+    if (green == NULL || green->magic != SIM_MAGIC_GREEN)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *out = green->ctx.owner;
+    return (*out)->sticky;
+}
+
+static CUresult record_all(CUcontext ctx, CUgreenCtx green, CUevent event)
+{
+    if (!alive(event) || event->ctx->owner != ctx)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_capture_context_op(ctx);
+    if (result == CUDA_SUCCESS) {
+        sim_op_unref(event->op);
+        event->op = green != NULL ? sim_green_marker(green) : sim_ctx_marker(ctx);
+        event->capture = NULL;
+    }
+    return result;
+}
+
+/* Moves the context's barrier, or the green context's. */
+static CUresult wait_all(CUcontext ctx, CUgreenCtx green, CUevent event)
+{
+    if (!alive(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_capture_context_op(ctx);
+    if (result == CUDA_SUCCESS && event->op != NULL) {
+        struct sim_work work = {.kind = SIM_W_NOP, .what = "cuCtxWaitEvent"};
+        struct sim_op *op = sim_op_new(ctx, NULL, 0, &work);
+        struct sim_op **barrier = green != NULL ? &green->ctx.barrier : &ctx->barrier;
+        sim_op_after(op, event->op);
+        sim_op_after(op, *barrier);
+        sim_op_unref(*barrier);
+        *barrier = sim_op_ref(op);
+        sim_op_start(op);
+    }
+    return result;
 }
 
 CUresult CUDAAPI cuCtxRecordEvent(CUcontext given, CUevent event)
@@ -211,16 +259,10 @@ CUresult CUDAAPI cuCtxRecordEvent(CUcontext given, CUevent event)
     SIM_ENTRY(cuCtxRecordEvent);
     sim_lock();
     CUcontext ctx;
-    CUresult result = context_of(given, &ctx);
-    if (result == CUDA_SUCCESS && (!alive(event) || event->ctx->owner != ctx->owner))
-        result = CUDA_ERROR_INVALID_HANDLE;
+    CUgreenCtx green;
+    CUresult result = context_of(given, &ctx, &green);
     if (result == CUDA_SUCCESS)
-        result = sim_capture_context_op(ctx);
-    if (result == CUDA_SUCCESS) {
-        sim_op_unref(event->op);
-        event->op = sim_ctx_marker(ctx);
-        event->capture = NULL;
-    }
+        result = record_all(ctx, green, event);
     sim_unlock();
     return result;
 }
@@ -230,20 +272,34 @@ CUresult CUDAAPI cuCtxWaitEvent(CUcontext given, CUevent event)
     SIM_ENTRY(cuCtxWaitEvent);
     sim_lock();
     CUcontext ctx;
-    CUresult result = context_of(given, &ctx);
-    if (result == CUDA_SUCCESS && !alive(event))
-        result = CUDA_ERROR_INVALID_HANDLE;
+    CUgreenCtx green;
+    CUresult result = context_of(given, &ctx, &green);
     if (result == CUDA_SUCCESS)
-        result = sim_capture_context_op(ctx);
-    if (result == CUDA_SUCCESS && event->op != NULL) {
-        struct sim_work work = {.kind = SIM_W_NOP, .what = "cuCtxWaitEvent"};
-        struct sim_op *op = sim_op_new(ctx, NULL, 0, &work);
-        sim_op_after(op, event->op);
-        sim_op_after(op, ctx->barrier);
-        sim_op_unref(ctx->barrier);
-        ctx->barrier = sim_op_ref(op);
-        sim_op_start(op);
-    }
+        result = wait_all(ctx, green, event);
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event)
+{
+    SIM_ENTRY(cuGreenCtxRecordEvent);
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = green_of(green, &ctx);
+    if (result == CUDA_SUCCESS)
+        result = record_all(ctx, green, event);
+    sim_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
+{
+    SIM_ENTRY(cuGreenCtxWaitEvent);
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = green_of(green, &ctx);
+    if (result == CUDA_SUCCESS)
+        result = wait_all(ctx, green, event);
     sim_unlock();
     return result;
 }

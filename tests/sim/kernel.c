@@ -8,6 +8,7 @@
  *
  * Built-ins do all their work whatever the launch shape, once it covers the data as the PTX would.
  */
+#include "module.h"
 #include "sim.h"
 
 #include <ctype.h>
@@ -19,23 +20,6 @@ struct sim_kernel {
     const char *name;
     unsigned params;
     void (*run)(struct sim_op *op, const uint64_t *arg);
-};
-
-struct CUfunc_st {
-    uint32_t magic;
-    CUmodule module;
-    char name[64];
-    const struct sim_kernel *kernel;
-    unsigned params;
-    unsigned size[SIM_KERNEL_PARAMS], offset[SIM_KERNEL_PARAMS];
-    CUfunction next;
-};
-
-struct CUmod_st { /* also behind CUlibrary */
-    uint32_t magic;
-    CUcontext ctx;
-    CUfunction functions;
-    CUmodule older; /* all there ever were */
 };
 
 static CUmodule all_modules;
@@ -243,11 +227,12 @@ static CUresult load(CUmodule *out, const char *text, CUcontext ctx)
         function->next = module->functions;
         module->functions = function;
     }
+    sim_module_globals(module, start);
     *out = module;
     return CUDA_SUCCESS;
 }
 
-static CUresult module_load(CUmodule *out, const void *image, bool needs_ctx)
+CUresult sim_module_load(CUmodule *out, const void *image, bool needs_ctx)
 {
     if (out == NULL || image == NULL)
         return CUDA_ERROR_INVALID_VALUE;
@@ -271,6 +256,7 @@ static CUresult module_unload(CUmodule module)
     bool good = alive(module);
     if (good) {
         /* Structs stay: work that is queued, and stale handles, may refer to them. */
+        sim_module_globals_gone(module);
         module->magic = SIM_MAGIC_DEAD;
         for (CUfunction function = module->functions; function != NULL; function = function->next)
             function->magic = SIM_MAGIC_DEAD;
@@ -301,7 +287,7 @@ static CUresult get_function(CUfunction *out, CUmodule module, const char *name)
 CUresult CUDAAPI cuModuleLoadData(CUmodule *out, const void *image)
 {
     SIM_ENTRY(cuModuleLoadData);
-    return module_load(out, image, true);
+    return sim_module_load(out, image, true);
 }
 
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count,
@@ -309,7 +295,7 @@ CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned i
 {
     SIM_ENTRY(cuModuleLoadDataEx);
     (void)count, (void)options, (void)values;
-    return module_load(out, image, true);
+    return sim_module_load(out, image, true);
 }
 
 CUresult CUDAAPI cuModuleUnload(CUmodule module)
@@ -331,7 +317,7 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_optio
 {
     SIM_ENTRY(cuLibraryLoadData);
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
-    return module_load((CUmodule *)(void *)out, code, false);
+    return sim_module_load((CUmodule *)(void *)out, code, false);
 }
 
 CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
@@ -384,6 +370,9 @@ CUresult sim_kernel_work(CUfunction function, const unsigned *grid, const unsign
         return CUDA_ERROR_INVALID_VALUE;
     *work = (struct sim_work){.kind = SIM_W_KERNEL, .what = function->kernel->name};
     work->launch.kernel = function->kernel;
+    work->launch.function = function;
+    memcpy(work->launch.grid, grid, sizeof work->launch.grid);
+    memcpy(work->launch.block, block, sizeof work->launch.block);
     for (unsigned i = 0; i < function->params; i++) {
         const void *from = params != NULL ? params[i] : buffer + function->offset[i];
         memcpy(&work->launch.arg[i], from, function->size[i] <= 8 ? function->size[i] : 8);

@@ -137,7 +137,8 @@ static struct sim_range *freeable(CUdeviceptr address)
     struct sim_range *range = sim_range_at(address);
     if (range == NULL || range->base != address || range->dying)
         return NULL;
-    return range->kind == SIM_ALLOC || range->kind == SIM_MANAGED || range->kind == SIM_ASYNC
+    return range->kind == SIM_ALLOC || range->kind == SIM_MANAGED || range->kind == SIM_ASYNC ||
+                   range->kind == SIM_GRAPH
                ? range
                : NULL;
 }
@@ -171,6 +172,8 @@ static CUresult mem_free(CUdeviceptr address)
             sim_race_remember_freed(address, range->size, "cuMemFree");
             if (range->kind == SIM_ASYNC)
                 sim_pool_free_now(range);
+            else if (range->kind == SIM_GRAPH)
+                sim_graph_memory_freed(range, NULL);
             else
                 sim_range_free(range);
         }
@@ -296,6 +299,12 @@ CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 CUresult CUDAAPI cuMemAllocHost_v2(void **out, size_t size)
 {
     SIM_ENTRY(cuMemAllocHost_v2);
+    return pinned(out, size, CU_MEMHOSTALLOC_DEVICEMAP);
+}
+
+CUresult CUDAAPI cuMemAllocHost(void **out, unsigned int size)
+{
+    SIM_ENTRY(cuMemAllocHost);
     return pinned(out, size, CU_MEMHOSTALLOC_DEVICEMAP);
 }
 
@@ -439,6 +448,8 @@ static struct sim_range *owned_by(struct sim_range *node, CUcontext ctx)
 
 void sim_memory_context_gone(CUcontext ctx)
 {
+    sim_arrays_context_gone(ctx);
+    sim_graph_memory_context_gone(ctx);
     for (struct sim_range *range; (range = owned_by(sim_va.root, ctx)) != NULL;) {
         if (range->kind == SIM_ASYNC) { /* belongs to its pool, which outlives contexts */
             range->ctx = NULL;

@@ -92,6 +92,11 @@ static void drop(struct sim_pool *pool)
     pool->magic = SIM_MAGIC_DEAD; /* kept: a stale handle gets an error */
 }
 
+unsigned sim_pool_access(const struct sim_pool *pool, int device)
+{
+    return pool->access[device];
+}
+
 void sim_pools_synchronised(void)
 {
     for (struct sim_pool *pool = pools; pool != NULL; pool = pool->next)
@@ -171,7 +176,7 @@ static CUresult alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, bool f
     if (result == CUDA_SUCCESS && size == 0) {
         *out = 0;
     } else if (result == CUDA_SUCCESS && sim_capturing(stream)) {
-        result = sim_capture_mem_alloc(stream, pool, size, out);
+        result = sim_capture_mem_alloc(stream, &pool->props, size, out);
     } else if (result == CUDA_SUCCESS) {
         result = sim_capture_unsafe(stream->ctx);
         if (result == CUDA_SUCCESS)
@@ -210,7 +215,8 @@ static CUresult free_async(CUdeviceptr address, CUstream stream_handle, bool pt)
         struct sim_range *range = sim_range_at(address);
         if (result == CUDA_SUCCESS && address != 0) {
             if (range == NULL || range->base != address || range->dying ||
-                (range->kind != SIM_ASYNC && range->kind != SIM_ALLOC)) {
+                (range->kind != SIM_ASYNC && range->kind != SIM_ALLOC &&
+                 range->kind != SIM_GRAPH)) {
                 result = CUDA_ERROR_INVALID_VALUE;
             } else {
                 struct sim_work work = {.kind = SIM_W_FREE, .what = "cuMemFreeAsync"};
@@ -219,7 +225,16 @@ static CUresult free_async(CUdeviceptr address, CUstream stream_handle, bool pt)
                 range->dying = true;
                 if (range->pool != NULL)
                     range->pool->freeing++;
-                result = sim_submit(stream, &work, NULL);
+                struct sim_op *op;
+                result = sim_submit(stream, &work, &op);
+                if (result != CUDA_SUCCESS) {
+                    range->dying = false;
+                    if (range->pool != NULL)
+                        range->pool->freeing--;
+                } else if (range->kind == SIM_GRAPH) {
+                    sim_graph_memory_freed(range, op);
+                }
+                sim_op_unref(op);
             }
         }
     }
@@ -233,7 +248,9 @@ void sim_pool_op_run(struct sim_op *op)
 {
     sim_lock();
     struct sim_range *range = sim_range_at(op->work.memory.address);
-    if (range != NULL && range->id == op->work.memory.id) {
+    if (range != NULL && range->id == op->work.memory.id && range->kind == SIM_GRAPH) {
+        sim_graph_memory_op_run(op, range);
+    } else if (range != NULL && range->id == op->work.memory.id) {
         sim_race_access(range->phys, 0, range->size, true, op, op->work.what);
         if (op->work.kind == SIM_W_FREE) {
             sim_race_remember_freed(range->base, range->size, op->work.what);
@@ -443,4 +460,39 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
         device->pool = pool;
     sim_unlock();
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- by location (13.0): pinned memory of devices only ------------------------------------------
+ */
+static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+{
+    if (location == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return sim_device(location->id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location,
+                                        CUmemAllocationType type)
+{
+    SIM_ENTRY(cuMemGetDefaultMemPool);
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? device_pool(out, location->id, false) : result;
+}
+
+CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
+                                 CUmemAllocationType type)
+{
+    SIM_ENTRY(cuMemGetMemPool);
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? device_pool(out, location->id, true) : result;
+}
+
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                 CUmemoryPool handle)
+{
+    SIM_ENTRY(cuMemSetMemPool);
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, handle) : result;
 }

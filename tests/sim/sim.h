@@ -34,6 +34,7 @@
 #define __CUDA_API_VERSION_INTERNAL 1
 #pragma GCC visibility push(default)
 #include <cuda.h>
+#include <cudaProfiler.h>
 #pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
@@ -100,6 +101,9 @@ bool sim_parse_size(const char *text, size_t *bytes);
 bool sim_fault_load(const char *spec);          /* false: bad spec, said */
 CUresult sim_fault_check(enum sim_entry entry); /* the error to inject now, or CUDA_SUCCESS */
 extern bool sim_fault_any;
+bool sim_cost_load(const char *spec);      /* VRAMSIM_COST; false: bad, said */
+void sim_cost_spend(enum sim_entry entry); /* busy for what the entry point costs */
+extern bool sim_cost_any;
 void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- core ---------------------------------------------------------------------------------- */
@@ -141,7 +145,8 @@ void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool wri
                      struct sim_op *op, const char *what);
 void sim_race_forget(struct sim_phys *phys);
 /* An op touched memory that is freed, unmapped or never was: reported, fails the run. */
-void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, const char *what);
+void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, bool write,
+                          const char *what);
 void sim_race_remember_freed(CUdeviceptr base, size_t size, const char *how);
 unsigned sim_race_count(void);
 
@@ -153,6 +158,7 @@ struct sim_phys {
     size_t charged;       /* bytes held of the machine */
     int physical;         /* device number on the machine, -1 = host memory */
     unsigned char *bytes; /* alias for ops, NULL until the first touch (sim_phys_bytes) */
+    CUdeviceptr home;     /* address of offset 0 where it was last mapped or touched, for reports */
     bool borrowed;        /* bytes belong to the program (registered) */
     int fd;               /* memfd behind it, or -1 */
     struct sim_shadow *shadow;
@@ -178,6 +184,7 @@ enum sim_kind {
     SIM_MAPPED,     /* cuMemMap, lies in a SIM_RESERVED one */
     SIM_GLOBAL,     /* module variable */
     SIM_IMPORTED,   /* opened from IPC */
+    SIM_GRAPH,      /* of a graph's allocation node; `dying` while it is not allocated */
 };
 struct sim_pool;
 struct sim_range {
@@ -195,6 +202,7 @@ struct sim_range {
     struct sim_handle *handle; /* SIM_MAPPED */
     struct sim_pool *pool;     /* SIM_ASYNC */
     bool dying;                /* SIM_ASYNC: cuMemFreeAsync was called */
+    bool absent;               /* SIM_GRAPH: not allocated at this point of the device's work */
     bool sync_memops;
     int prefetched;                 /* SIM_MANAGED: where to, last, plus 2; 0 = never */
     struct sim_range *left, *right; /* treap */
@@ -265,6 +273,7 @@ struct sim_device *sim_device(CUdevice device); /* NULL: no such device */
 #define SIM_MAGIC_POOL 0x53494d50u
 #define SIM_MAGIC_MODULE 0x53494d4du
 #define SIM_MAGIC_FUNCTION 0x53494d46u
+#define SIM_MAGIC_GREEN 0x53494d47u
 #define SIM_MAGIC_DEAD 0xdeadc0deu
 
 struct CUctx_st {
@@ -274,6 +283,7 @@ struct CUctx_st {
     CUcontext owner; /* green contexts: the primary behind it; others: itself */
     bool is_primary;
     bool is_green;
+    CUgreenCtx green; /* is_green: whose form as a CUcontext this is */
     unsigned flags;
     unsigned api_version;
     unsigned attach_count;
@@ -294,13 +304,28 @@ struct CUctx_st {
     CUcontext next;            /* all contexts */
 };
 extern CUcontext sim_contexts;
+/* A green context. Its work, memory and errors are its primary's; what it has of its own are SMs, a
+ * default stream, the streams made in it and a barrier. */
+struct CUgreenCtx_st {
+    uint32_t magic;
+    struct CUctx_st ctx; /* as a CUcontext; of its fields only null_stream and barrier are used */
+    unsigned sms;        /* how many SMs it has */
+    CUgreenCtx next;     /* all there ever were */
+};
 /* All need sim_lock. */
-CUresult sim_ctx_current(CUcontext *out); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, sticky */
+/* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, sticky. While a green context is current: its primary. */
+CUresult sim_ctx_current(CUcontext *out);
 bool sim_ctx_alive(CUcontext ctx);
 CUcontext sim_ctx_peek(void); /* the thread's current context, whatever its state */
 CUresult sim_ctx_create(struct sim_device *device, unsigned flags, bool primary, CUcontext *out);
 void sim_ctx_destroy(CUcontext ctx); /* waits for its work; drops the lock meanwhile */
 void sim_ctx_push(CUcontext ctx);
+CUgreenCtx sim_green_current(void);                /* the thread's green context, or NULL */
+void sim_green_primary_gone(CUcontext ctx);        /* its green contexts go with it */
+struct sim_op *sim_green_marker(CUgreenCtx green); /* like sim_ctx_marker, of its streams only */
+CUstream sim_null_stream(CUcontext ctx, CUgreenCtx green); /* the default stream of either */
+void sim_stream_list(CUstream stream);                     /* into its context's list */
+void sim_ctx_unretain(struct sim_device *device);          /* one reference to the primary less */
 
 /* ---- work, ops, streams ---------------------------------------------------------------------- */
 enum sim_work_kind {
@@ -323,6 +348,10 @@ struct sim_end {
     size_t pitch, height;
     bool host_ok; /* may be pageable host memory */
 };
+/* peer.c: whether the op may touch this memory. by: for a copy the work's from_peer or to_peer,
+ * else -1 (copies are staged by the driver where kernels fault). */
+bool sim_peer_allowed(const struct sim_range *range, const struct sim_op *op, int by, bool write);
+
 #define SIM_KERNEL_PARAMS 12
 struct sim_kernel; /* built-in kernel, kernel.c */
 struct sim_work {
@@ -337,6 +366,7 @@ struct sim_work {
         struct {
             struct sim_end from, to;
             size_t width /* bytes */, height, depth;
+            int from_peer, to_peer; /* peer copies: 1 + the device that reaches that end, or 0 */
             unsigned char
                 *staging; /* owned copy of pageable source, or NULL (from is then unused) */
         } copy;
@@ -358,6 +388,8 @@ struct sim_work {
         struct {
             const struct sim_kernel *kernel;
             uint64_t arg[SIM_KERNEL_PARAMS];
+            CUfunction function; /* as launched, for graph nodes */
+            unsigned grid[3], block[3], shared;
         } launch;
         struct {
             CUdeviceptr address;
@@ -405,6 +437,12 @@ struct CUstream_st {
     struct sim_op *last; /* newest op, held */
     CUstream next;
     CUgreenCtx green; /* stream of a green context */
+    struct sim_stream_hints {
+        CUaccessPolicyWindow window;
+        CUsynchronizationPolicy policy;
+        CUlaunchMemSyncDomainMap map;
+        CUlaunchMemSyncDomain domain;
+    } hints; /* cuStreamSetAttribute; change nothing here */
     /* capture.c */
     CUstreamCaptureStatus capture_status;
     struct sim_capture *capture;
@@ -453,19 +491,33 @@ void sim_exec_fault(struct sim_op *op, CUresult error); /* sets the context's st
 void sim_work_run(struct sim_op *op);
 void sim_kernel_run(struct sim_op *op);
 void sim_pool_op_run(struct sim_op *op); /* SIM_W_ALLOC, SIM_W_FREE */
-/* array.c: an array's side of a copy (takes a phys reference); false: no such array. */
-bool sim_array_end(CUarray array, size_t x, size_t y, size_t z, struct sim_end *end);
+/* array.c: an array's side of a copy, as a box (x and width in bytes) or as a run of its bytes
+ * (takes a phys reference); false: no such array, or not inside it. */
+bool sim_array_end(CUarray array, size_t x, size_t y, size_t z, size_t width, size_t height,
+                   size_t depth, struct sim_end *end);
+bool sim_array_linear(CUarray array, size_t offset, size_t size, struct sim_end *end);
+void sim_arrays_context_gone(CUcontext ctx);
 CUresult sim_kernel_work(CUfunction function, const unsigned *grid, const unsigned *block,
                          void **params, void **extra, struct sim_work *work);
+/* Checks a copy and submits it (taken over), without the lock; wait: a synchronous entry point. */
+CUresult sim_copy_submit(CUstream handle, bool pt, struct sim_work *work, bool wait);
 CUresult sim_copy_3d_work(const CUDA_MEMCPY3D *box, struct sim_work *work); /* for graph nodes */
+/* Whether a copy's addresses are fit for the call; node: it becomes one. With the lock. */
+bool sim_copy_reachable(const struct sim_work *work, bool node);
 /* Flags: values with release and acquire (work.c). */
 void sim_flag_release(struct sim_op *op, CUdeviceptr address);
 void sim_flag_wait(struct sim_op *op, CUdeviceptr address, uint64_t wanted, unsigned bytes,
                    unsigned how);
 void sim_flag_set(struct sim_op *op, CUdeviceptr address, uint64_t value, unsigned bytes);
 void sim_pool_free_now(
-    struct sim_range *range);      /* plain free of stream-ordered memory, waited for */
+    struct sim_range *range); /* plain free of stream-ordered memory, waited for */
+unsigned sim_pool_access(const struct sim_pool *pool, int device); /* CUmemAccess_flags */
 void sim_pools_synchronised(void); /* host synchronised: cached memory above thresholds goes back */
+
+/* ---- graph_memory.c: memory of allocation nodes ---------------------------------------------- */
+void sim_graph_memory_op_run(struct sim_op *op, struct sim_range *range); /* ALLOC, FREE; locked */
+void sim_graph_memory_freed(struct sim_range *range, struct sim_op *op);  /* NULL: done already */
+void sim_graph_memory_context_gone(CUcontext ctx);
 
 /* ---- capture.c: hooks ------------------------------------------------------------------------ */
 static inline bool sim_capturing(CUstream stream)
@@ -477,8 +529,10 @@ CUresult sim_capture_work(CUstream stream, struct sim_work *work);
 CUresult sim_capture_event_record(CUstream stream, CUevent event);
 CUresult sim_capture_event_wait(CUstream stream, CUevent event); /* joins stream to the capture */
 void sim_capture_stream_gone(CUstream stream);                   /* destroyed while it captures */
+CUresult sim_capture_event_node(CUstream stream, CUevent event, bool wait); /* EXTERNAL flags */
+CUresult sim_capture_graph(CUstream stream, CUgraph graph); /* launch: child graph */
 /* Stream-ordered calls on a capturing stream: nodes. */
-CUresult sim_capture_mem_alloc(CUstream stream, struct sim_pool *pool, size_t size,
+CUresult sim_capture_mem_alloc(CUstream stream, const CUmemPoolProps *props, size_t size,
                                CUdeviceptr *out);
 CUresult sim_capture_mem_free(CUstream stream, CUdeviceptr address);
 /* Calls that are not allowed while a capture is active (cuMemAlloc, cuMemFree, cuEventQuery, ...):

@@ -41,19 +41,13 @@ void sim_pieces_release(struct sim_pieces *pieces)
     sim_unlock();
 }
 
-static bool allowed(const struct sim_range *range, const struct sim_op *op, bool write)
+static bool allowed(const struct sim_range *range, const struct sim_op *op, int by, bool write)
 {
-    if (range->kind == SIM_RESERVED)
-        return false;
-    if (range->kind != SIM_MAPPED)
-        return true;
-    unsigned flags = range->access[op->ctx->device->index];
-    return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
-           (flags == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
+    return !(range->kind == SIM_GRAPH && range->absent) && sim_peer_allowed(range, op, by, write);
 }
 
-static bool resolve(struct sim_op *op, CUdeviceptr address, size_t size, bool write, bool host_ok,
-                    const char *what, struct sim_pieces *pieces)
+static bool resolve(struct sim_op *op, int by, CUdeviceptr address, size_t size, bool write,
+                    bool host_ok, const char *what, struct sim_pieces *pieces)
 {
     CUdeviceptr at = address, end = address + size;
     while (at < end) {
@@ -65,13 +59,14 @@ static bool resolve(struct sim_op *op, CUdeviceptr address, size_t size, bool wr
             at += length;
             continue;
         }
-        if (range == NULL || !allowed(range, op, write))
+        if (range == NULL || !allowed(range, op, by, write))
             return false;
         size_t inside = at - range->base;
         size_t length = range->size - inside < end - at ? range->size - inside : end - at;
         unsigned char *bytes = sim_phys_bytes(range->phys);
         if (bytes == NULL)
             return false;
+        range->phys->home = range->base - range->offset;
         if (what != NULL)
             sim_race_access(range->phys, range->offset + inside, length, write, op, what);
         *add_piece(pieces) =
@@ -81,19 +76,25 @@ static bool resolve(struct sim_op *op, CUdeviceptr address, size_t size, bool wr
     return true;
 }
 
-bool sim_access(struct sim_op *op, CUdeviceptr address, size_t size, bool write, bool host_ok,
-                const char *what, struct sim_pieces *pieces)
+static bool access_by(struct sim_op *op, int by, CUdeviceptr address, size_t size, bool write,
+                      bool host_ok, const char *what, struct sim_pieces *pieces)
 {
     *pieces = (struct sim_pieces){0};
     sim_lock();
-    bool good = resolve(op, address, size, write, host_ok, what, pieces);
+    bool good = resolve(op, by, address, size, write, host_ok, what, pieces);
     if (!good) {
         release_locked(pieces);
-        sim_race_bad_address(op, address, size, what != NULL ? what : op->work.what);
+        sim_race_bad_address(op, address, size, write, what != NULL ? what : op->work.what);
         sim_exec_fault(op, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     sim_unlock();
     return good;
+}
+
+bool sim_access(struct sim_op *op, CUdeviceptr address, size_t size, bool write, bool host_ok,
+                const char *what, struct sim_pieces *pieces)
+{
+    return access_by(op, -1, address, size, write, host_ok, what, pieces);
 }
 
 /* ---- flags ------------------------------------------------------------------------------------
@@ -218,8 +219,8 @@ static bool end_access(struct sim_op *op, const struct sim_end *end, size_t offs
                        bool write, struct sim_pieces *pieces)
 {
     if (end->phys == NULL)
-        return sim_access(op, end->address + offset, size, write, end->host_ok, op->work.what,
-                          pieces);
+        return access_by(op, write ? op->work.copy.to_peer : op->work.copy.from_peer,
+                         end->address + offset, size, write, end->host_ok, op->work.what, pieces);
     *pieces = (struct sim_pieces){0};
     sim_lock();
     unsigned char *bytes = sim_phys_bytes(end->phys);
