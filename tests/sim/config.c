@@ -12,6 +12,7 @@
  *   VRAMSIM_MIG      off, on (2) or number of MIG instances that each device is cut into      off
  *   VRAMSIM_LATENCY  microseconds added to each op                                           0
  *   VRAMSIM_RACE     off: races and bad addresses are not reported                           on
+ *   VRAMSIM_COST     entry:microseconds, comma list: what calls cost the caller (cost.c)      none
  *   VRAMSIM_PEER     off: the devices cannot reach each other's memory                       on
  *   VRAMSIM_POISON   off: fresh device memory is zero instead of 0xa5                        on
  *   VRAMSIM_REUSE    off: a freed address comes back as late as possible                     on
@@ -49,6 +50,9 @@ bool sim_config_load(void)
     if (!on_off("VRAMSIM_RACE", &sim_config.race) || !on_off("VRAMSIM_PEER", &sim_config.peer) ||
         !on_off("VRAMSIM_POISON", &sim_config.poison) ||
         !on_off("VRAMSIM_REUSE", &sim_config.reuse))
+        return false;
+    const char *cost = sim_knob_get("VRAMSIM_COST");
+    if (cost != NULL && !sim_cost_load(cost))
         return false;
     const char *fault = sim_knob_get("VRAMSIM_FAULT");
     return fault == NULL || sim_fault_load(fault);

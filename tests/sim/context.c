@@ -36,8 +36,16 @@ CUresult sim_ctx_current(CUcontext *out)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!sim_ctx_alive(ctx))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    *out = ctx;
-    return ctx->sticky;
+    if (!sim_ctx_alive(ctx->owner))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *out = ctx->owner;
+    return ctx->owner->sticky;
+}
+
+CUgreenCtx sim_green_current(void)
+{
+    CUcontext ctx = sim_ctx_peek();
+    return ctx != NULL ? ctx->green : NULL;
 }
 
 void sim_ctx_push(CUcontext ctx)
@@ -99,6 +107,7 @@ void sim_ctx_destroy(CUcontext ctx)
     if (!sim_ctx_alive(ctx))
         return; /* somebody else was faster while we waited */
     ctx->magic = SIM_MAGIC_DEAD;
+    sim_green_primary_gone(ctx);
     sim_memory_context_gone(ctx);
     sim_streams_context_gone(ctx);
     sim_machine_uncharge(ctx->device->physical, ctx->charged);
@@ -128,6 +137,12 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     return result;
 }
 
+void sim_ctx_unretain(struct sim_device *device)
+{
+    if (device->primary_refs > 0 && --device->primary_refs == 0 && sim_ctx_alive(device->primary))
+        sim_ctx_destroy(device->primary);
+}
+
 static CUresult primary_release(CUdevice dev)
 {
     struct sim_device *device = sim_device(dev);
@@ -137,8 +152,8 @@ static CUresult primary_release(CUdevice dev)
     CUresult result = CUDA_SUCCESS;
     if (device->primary_refs == 0)
         result = CUDA_ERROR_INVALID_CONTEXT;
-    else if (--device->primary_refs == 0 && sim_ctx_alive(device->primary))
-        sim_ctx_destroy(device->primary);
+    else
+        sim_ctx_unretain(device);
     sim_unlock();
     return result;
 }
@@ -263,7 +278,11 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *params, unsi
                                 CUdevice dev)
 {
     SIM_ENTRY(cuCtxCreate_v4);
-    (void)params;
+    /* Exactly one of the two where there are parameters at all. */
+    if (params != NULL && (params->execAffinityParams == NULL) == (params->cigParams == NULL))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params != NULL && params->cigParams != NULL)
+        return CUDA_ERROR_NOT_SUPPORTED; /* sharing with graphics */
     return create(pctx, flags, dev);
 }
 
@@ -397,18 +416,20 @@ CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
 }
 
 /* ---- questions and settings ------------------------------------------------------------------ */
-/* The context an entry point means: the argument, or the current one. Takes the lock if it
- * succeeds. */
+/* The context an entry point means: the argument, or the current one; of a green context its own
+ * form. Takes the lock if it succeeds. */
 static CUresult enter(CUcontext given, CUcontext *out)
 {
     sim_lock();
-    CUresult result;
-    if (given == NULL) {
-        result = sim_ctx_current(out);
-    } else {
-        result = sim_ctx_alive(given) ? given->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        *out = given;
-    }
+    CUcontext owner;
+    CUresult result = CUDA_SUCCESS;
+    if (given == NULL)
+        result = sim_ctx_current(&owner);
+    else if (!sim_ctx_alive(given) || !sim_ctx_alive(given->owner))
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    else
+        result = given->owner->sticky;
+    *out = given != NULL ? given : sim_ctx_peek();
     if (result != CUDA_SUCCESS)
         sim_unlock();
     return result;
@@ -454,7 +475,7 @@ CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
     SIM_ENTRY(cuCtxGetFlags);
     if (flags == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, *flags = ctx->flags);
+    WITH_CURRENT(NULL, *flags = ctx->owner->flags);
 }
 
 CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
@@ -462,7 +483,7 @@ CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
     SIM_ENTRY(cuCtxSetFlags);
     if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, ctx->flags = flags);
+    WITH_CURRENT(NULL, ctx->owner->flags = flags);
 }
 
 CUresult CUDAAPI cuCtxGetApiVersion(CUcontext given, unsigned int *version)
@@ -470,7 +491,7 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext given, unsigned int *version)
     SIM_ENTRY(cuCtxGetApiVersion);
     if (version == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(given, *version = ctx->api_version);
+    WITH_CURRENT(given, *version = ctx->owner->api_version);
 }
 
 CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
@@ -478,7 +499,7 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
     SIM_ENTRY(cuCtxSetLimit);
     if ((unsigned)limit >= CU_LIMIT_MAX)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    WITH_CURRENT(NULL, ctx->limits[limit] = value);
+    WITH_CURRENT(NULL, ctx->owner->limits[limit] = value);
 }
 
 CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
@@ -488,7 +509,7 @@ CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
         return CUDA_ERROR_INVALID_VALUE;
     if ((unsigned)limit >= CU_LIMIT_MAX)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    WITH_CURRENT(NULL, *value = ctx->limits[limit]);
+    WITH_CURRENT(NULL, *value = ctx->owner->limits[limit]);
 }
 
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *config)
@@ -496,13 +517,13 @@ CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *config)
     SIM_ENTRY(cuCtxGetCacheConfig);
     if (config == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, *config = ctx->cache_config);
+    WITH_CURRENT(NULL, *config = ctx->owner->cache_config);
 }
 
 CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
 {
     SIM_ENTRY(cuCtxSetCacheConfig);
-    WITH_CURRENT(NULL, ctx->cache_config = config);
+    WITH_CURRENT(NULL, ctx->owner->cache_config = config);
 }
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
@@ -521,11 +542,17 @@ static CUresult synchronise(CUcontext given)
     CUresult result = enter(given, &ctx);
     if (result != CUDA_SUCCESS)
         return result;
-    result = sim_capture_context_op(ctx);
+    result = sim_capture_context_op(ctx->owner);
     if (result == CUDA_SUCCESS) {
-        sim_ctx_wait_all(ctx);
+        if (ctx->green != NULL) {
+            struct sim_op *marker = sim_green_marker(ctx->green);
+            sim_op_wait(marker);
+            sim_op_unref(marker);
+        } else {
+            sim_ctx_wait_all(ctx);
+        }
         sim_pools_synchronised();
-        result = ctx->sticky;
+        result = ctx->owner->sticky;
     }
     sim_unlock();
     return result;

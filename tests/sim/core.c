@@ -87,6 +87,8 @@ CUresult sim_enter(enum sim_entry entry)
             return CUDA_ERROR_NOT_INITIALIZED;
         if (sim_in_callback)
             return CUDA_ERROR_NOT_PERMITTED;
+        if (sim_cost_any)
+            sim_cost_spend(entry);
         if (sim_fault_any) {
             CUresult fault = sim_fault_check(entry);
             if (fault != CUDA_SUCCESS)

@@ -80,3 +80,84 @@ CUresult CUDAAPI cuGetExportTable(const void **table, const CUuuid *id)
     *table = NULL;
     return CUDA_ERROR_NOT_FOUND;
 }
+
+/* ---- kernels of libraries ------------------------------------------------------------------- */
+CUresult CUDAAPI cuKernelGetAttribute(int *value, CUfunction_attribute name, CUkernel kernel,
+                                      CUdevice device)
+{
+    SIM_ENTRY(cuKernelGetAttribute);
+    if (sim_device(device) == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return cuFuncGetAttribute(value, name, (CUfunction)(void *)kernel);
+}
+
+CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute name, int value, CUkernel kernel,
+                                      CUdevice device)
+{
+    SIM_ENTRY(cuKernelSetAttribute);
+    if (sim_device(device) == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return cuFuncSetAttribute((CUfunction)(void *)kernel, name, value);
+}
+
+CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device)
+{
+    SIM_ENTRY(cuKernelSetCacheConfig);
+    if (sim_device(device) == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return cuFuncSetCacheConfig((CUfunction)(void *)kernel, config);
+}
+
+/* ---- occupancy ------------------------------------------------------------------------------ */
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
+                                                                      CUfunction function,
+                                                                      int block, size_t shared,
+                                                                      unsigned int flags)
+{
+    SIM_ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
+    if ((flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block, shared);
+}
+
+static CUresult potential(int *grid, int *block, CUfunction function, int limit)
+{
+    if (grid == NULL || block == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *block = limit > 0 && limit < 1024 ? limit : 1024;
+    *grid = 132 * (2048 / *block < 32 ? 2048 / *block : 32);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function,
+                                                  CUoccupancyB2DSize size, size_t shared, int limit)
+{
+    SIM_ENTRY(cuOccupancyMaxPotentialBlockSize);
+    (void)size, (void)shared;
+    return potential(grid, block, function, limit);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block,
+                                                           CUfunction function,
+                                                           CUoccupancyB2DSize size, size_t shared,
+                                                           int limit, unsigned int flags)
+{
+    SIM_ENTRY(cuOccupancyMaxPotentialBlockSizeWithFlags);
+    (void)size, (void)shared, (void)flags;
+    return potential(grid, block, function, limit);
+}
+
+CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction function,
+                                                         int blocks, int block)
+{
+    SIM_ENTRY(cuOccupancyAvailableDynamicSMemPerBlock);
+    if (bytes == NULL || blocks <= 0 || block <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    size_t share = 233472 / (size_t)blocks;
+    *bytes = share > 49152 ? 49152 : share;
+    return CUDA_SUCCESS;
+}

@@ -106,6 +106,20 @@ CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_att
     return result;
 }
 
+CUresult CUDAAPI cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribute *names,
+                                         size_t count, CUdeviceptr address, size_t size)
+{
+    SIM_ENTRY(cuMemRangeGetAttributes);
+    if (data == NULL || rooms == NULL || names == NULL || count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        CUresult result = cuMemRangeGetAttribute(data[i], rooms[i], names[i], address, size);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult attach(CUstream handle, bool pt, CUdeviceptr address, unsigned flags)
 {
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&

@@ -1,8 +1,11 @@
 /*
  * Physical memory: bytes, who pays for them, what is known about accesses.
  *
- * Bytes come into being at the first touch, zeroed; a device with 80 GiB costs nothing to simulate.
- * Host memory (pinned, managed) is mapped at once, since its address is the address of the bytes.
+ * Bytes come into being at the first touch; a device with 80 GiB costs nothing to simulate. Device
+ * memory is poisoned then (VRAMSIM_POISON), so that a program that relies on what fresh memory
+ * holds, or on what its last owner left there, shows; big pieces share one page pattern until
+ * written. Host memory (pinned, managed) is mapped at once, since its address is the address of the
+ * bytes.
  */
 #include "sim.h"
 
@@ -12,6 +15,10 @@
 #include <unistd.h>
 
 #define SMALL 65536 /* below: malloc, above: mmap */
+#define POISON 0xa5
+#define PATTERN ((size_t)16 << 20)
+/* What is shared is written out; bigger pieces begin as zeroes. */
+#define SHARED_POISON ((size_t)256 << 20)
 
 CUresult sim_phys_new(int physical, size_t size, struct sim_phys **out)
 {
@@ -64,6 +71,33 @@ void sim_phys_unref(struct sim_phys *phys)
     free(phys);
 }
 
+static void poison(struct sim_phys *phys)
+{
+    unsigned char *bytes = phys->bytes;
+    if (phys->size <= 2 * PATTERN) {
+        memset(bytes, POISON, phys->size);
+        return;
+    }
+    /* The same copy-on-write pages again and again. */
+    int fd = memfd_create("vramsim-poison", MFD_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (ftruncate(fd, PATTERN) == 0) {
+        void *once = mmap(NULL, PATTERN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (once != MAP_FAILED) {
+            memset(once, POISON, PATTERN);
+            munmap(once, PATTERN);
+        }
+        for (size_t at = 0; at < phys->size; at += PATTERN) {
+            size_t length = phys->size - at < PATTERN ? phys->size - at : PATTERN;
+            if (mmap(bytes + at, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED)
+                abort();
+        }
+    }
+    close(fd);
+}
+
 unsigned char *sim_phys_bytes(struct sim_phys *phys)
 {
     if (phys->bytes != NULL)
@@ -72,10 +106,13 @@ unsigned char *sim_phys_bytes(struct sim_phys *phys)
         int flags = phys->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         void *bytes = mmap(NULL, phys->size, PROT_READ | PROT_WRITE, flags, phys->fd, 0);
         phys->bytes = bytes == MAP_FAILED ? NULL : bytes;
+        if (phys->bytes != NULL && phys->fd < 0 && phys->physical >= 0 && sim_config.poison)
+            poison(phys);
     } else {
         void *bytes = NULL;
         if (posix_memalign(&bytes, 512, phys->size) == 0)
-            phys->bytes = memset(bytes, 0, phys->size);
+            phys->bytes =
+                memset(bytes, phys->physical >= 0 && sim_config.poison ? POISON : 0, phys->size);
     }
     if (phys->bytes == NULL)
         sim_say("no host memory for %zu bytes of device memory", phys->size);
@@ -101,6 +138,8 @@ int sim_phys_share(struct sim_phys *phys)
     int fd = memfd_create("vramsim", MFD_CLOEXEC);
     if (fd < 0)
         return -1;
+    if (phys->bytes == NULL && sim_config.poison && phys->size <= SHARED_POISON)
+        sim_phys_bytes(phys);
     unsigned char *old = phys->bytes;
     bool was_mapped = mapped(phys);
     if ((old != NULL && !fill(fd, old, phys->size)) || ftruncate(fd, (off_t)phys->size) != 0) {

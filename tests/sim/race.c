@@ -145,8 +145,13 @@ void sim_slot_free(unsigned slot)
 struct access {
     unsigned slot;
     uint32_t tick;
+    bool kernel; /* what is a kernel's name, else an entry point */
+    int device;
     const char *what;
-    uint64_t serial; /* op number, 0 = the host */
+    uint64_t serial;     /* op number, 0 = the host */
+    CUstream stream;     /* handle, for words only; NULL: a graph's branch */
+    CUdeviceptr address; /* all that it touched at once */
+    size_t size;
 };
 struct interval {
     size_t low, high;
@@ -179,11 +184,18 @@ void sim_race_forget(struct sim_phys *phys)
 
 static void party(char *text, size_t room, const struct access *access, bool write)
 {
-    if (access->serial == 0)
-        snprintf(text, room, "%s by the host", access->what);
-    else
-        snprintf(text, room, "%s (op %llu on stream slot %u, %s)", access->what,
-                 (unsigned long long)access->serial, access->slot, write ? "writes" : "reads");
+    if (access->serial == 0) {
+        snprintf(text, room, "%s by the host, of 0x%llx+%zu", access->what,
+                 (unsigned long long)access->address, access->size);
+        return;
+    }
+    char stream[64] = "a graph's branch";
+    if (access->stream != NULL)
+        snprintf(stream, sizeof stream, "stream %p", (void *)access->stream);
+    snprintf(text, room, "%s%s (op %llu, %s, device %d, %s 0x%llx+%zu)", access->what,
+             access->kernel ? " by cuLaunchKernel" : "", (unsigned long long)access->serial, stream,
+             access->device, write ? "writes" : "reads", (unsigned long long)access->address,
+             access->size);
 }
 
 static void report(const struct interval *where, const struct access *old, bool old_writes,
@@ -191,12 +203,13 @@ static void report(const struct interval *where, const struct access *old, bool 
 {
     if (races++ >= REPORTS)
         return;
-    char first[160], second[160];
+    char first[256], second[256];
     party(first, sizeof first, old, old_writes);
     party(second, sizeof second, now, now_writes);
-    sim_say("RACE: %s and %s are not ordered; both touch bytes %zu..%zu of a %zu-byte piece of "
-            "memory",
-            first, second, where->low, where->high - 1, phys->size);
+    sim_say("RACE: %s and %s are not ordered; both touch 0x%llx+%zu, bytes %zu..%zu of a %zu-byte "
+            "piece of memory",
+            first, second, (unsigned long long)(phys->home + where->low), where->high - where->low,
+            where->low, where->high - 1, phys->size);
 }
 
 static void insert(struct sim_shadow *shadow, unsigned index, struct interval interval)
@@ -311,8 +324,11 @@ void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool wri
     struct sim_shadow *shadow = phys->shadow;
     if (shadow == NULL)
         abort();
-    struct access now = {.what = what};
+    struct access now = {.what = what, .address = phys->home + offset, .size = size};
     if (op != NULL) {
+        now.kernel = op->work.kind == SIM_W_KERNEL;
+        now.stream = op->stream;
+        now.device = op->ctx->device->index;
         now.slot = op->slot;
         now.tick = op->tick;
         now.serial = op->serial;
@@ -359,7 +375,8 @@ void sim_race_remember_freed(CUdeviceptr base, size_t size, const char *how)
     freed_next = (freed_next + 1) % (sizeof freed / sizeof freed[0]);
 }
 
-void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, const char *what)
+void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, bool write,
+                          const char *what)
 {
     if (!sim_config.race || races++ >= REPORTS)
         return;
@@ -371,7 +388,21 @@ void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, c
             freed[k].base < address + size)
             how = freed[k].how;
     }
-    sim_say("BAD ACCESS: %s (op %llu on stream slot %u) touches 0x%llx+%zu, %s%s", what,
-            (unsigned long long)op->serial, op->slot, (unsigned long long)address, size,
-            how != NULL ? "gone since " : "where nothing accessible is", how != NULL ? how : "");
+    const struct access now = {.kernel = op->work.kind == SIM_W_KERNEL,
+                               .what = what,
+                               .serial = op->serial,
+                               .stream = op->stream,
+                               .device = op->ctx->device->index,
+                               .address = address,
+                               .size = size};
+    char text[256];
+    party(text, sizeof text, &now, write);
+    const struct sim_range *range = sim_range_at(address);
+    if (range != NULL && range->kind != SIM_RESERVED && range->device != NULL)
+        sim_say("BAD ACCESS: %s, memory of device %d that device %d has no access to", text,
+                range->device->index, now.device);
+    else
+        sim_say("BAD ACCESS: %s, %s%s", text,
+                how != NULL ? "gone since " : "where nothing accessible is",
+                how != NULL ? how : "");
 }

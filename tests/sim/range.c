@@ -2,13 +2,15 @@
  * Addresses: which are taken, by what. Two treaps keyed by base: sim_va (everything, never
  * overlapping) and sim_maps (VMM mappings inside reservations). All under sim_lock.
  *
- * Device addresses come from one reserved region without access. The search goes on from where the
- * last one ended, so an address comes back only after the region was gone through: a stale pointer
- * meets nothing rather than somebody else's memory.
+ * Device addresses come from one reserved region without access. As with the real driver a freed
+ * address is the first to be given out again for the same size (VRAMSIM_REUSE=on); without that the
+ * search goes on from where the last one ended, so that an address comes back only after the region
+ * was gone through and a stale pointer meets nothing rather than somebody else's memory.
  */
 #include "sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 struct sim_tree sim_va, sim_maps;
@@ -134,6 +136,38 @@ static CUdeviceptr find_from(CUdeviceptr from, CUdeviceptr high, size_t span, si
     return 0;
 }
 
+/* What was freed last, newest at the end; entries whose place has been taken are stale. */
+static struct {
+    CUdeviceptr base;
+    size_t span;
+} recent[64];
+static unsigned recent_count;
+
+static void remember(CUdeviceptr base, size_t span)
+{
+    const unsigned room = sizeof recent / sizeof recent[0];
+    if (recent_count == room) {
+        recent_count = room / 2;
+        memmove(recent, recent + room / 2, recent_count * sizeof recent[0]);
+    }
+    recent[recent_count].base = base;
+    recent[recent_count++].span = span;
+}
+
+static CUdeviceptr take_recent(size_t span, size_t align)
+{
+    for (unsigned i = recent_count; i-- > 0;) {
+        CUdeviceptr base = recent[i].base;
+        if (recent[i].span != span || base % align != 0)
+            continue;
+        recent_count--;
+        memmove(&recent[i], &recent[i + 1], (recent_count - i) * sizeof recent[0]);
+        if (find_from(base, base + span, span, align) == base)
+            return base;
+    }
+    return 0;
+}
+
 CUdeviceptr sim_va_find(size_t span, size_t align, CUdeviceptr hint)
 {
     if (span == 0 || span > region_high - region_low)
@@ -143,7 +177,10 @@ CUdeviceptr sim_va_find(size_t span, size_t align, CUdeviceptr hint)
     if (hint >= region_low && hint < region_high && hint % align == 0 &&
         span <= region_high - hint && find_from(hint, hint + span, span, align) == hint)
         return hint;
-    CUdeviceptr at = find_from(cursor, region_high, span, align);
+    CUdeviceptr at = sim_config.reuse ? take_recent(span, align) : 0;
+    if (at != 0)
+        return at;
+    at = find_from(cursor, region_high, span, align);
     if (at == 0)
         at = find_from(region_low, region_high, span, align);
     if (at != 0)
@@ -164,6 +201,8 @@ struct sim_range *sim_range_new(enum sim_kind kind, CUdeviceptr base, size_t siz
     range->span = span;
     range->kind = kind;
     range->phys = phys;
+    if (phys != NULL)
+        phys->home = base;
     range->id = next_id++;
     range->rank = random_rank();
     sim_tree_insert(kind == SIM_MAPPED ? &sim_maps : &sim_va, range);
@@ -173,6 +212,8 @@ struct sim_range *sim_range_new(enum sim_kind kind, CUdeviceptr base, size_t siz
 void sim_range_free(struct sim_range *range)
 {
     sim_tree_remove(range->kind == SIM_MAPPED ? &sim_maps : &sim_va, range);
+    if (range->kind != SIM_MAPPED && sim_va_device(range->base))
+        remember(range->base, range->span);
     sim_phys_unref(range->phys);
     free(range);
 }

@@ -298,7 +298,8 @@ int main(int argc, char **argv)
 {
     self = argv[0];
     if (argc != 2 || (!run(tests_here, argv[1]) && !run(selftest_order, argv[1]) &&
-                      !run(selftest_race, argv[1]))) {
+                      !run(selftest_race, argv[1]) && !run(selftest_peer, argv[1]) &&
+                      !run(selftest_misc, argv[1]))) {
         fprintf(stderr, "usage: selftest NAME\n");
         return 2;
     }

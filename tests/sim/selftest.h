@@ -12,6 +12,8 @@ struct test {
     void (*run)(void);
 };
 extern const struct test selftest_order[]; /* selftest_order.c: streams, events, VMM, pools */
+extern const struct test selftest_peer[];  /* selftest_peer.c: several devices, green contexts */
+extern const struct test selftest_misc[];  /* selftest_misc.c: knobs, poison, modules, attributes */
 extern const struct test selftest_race[];  /* selftest_race.c: the race detector */
 
 void check_failed(const char *file, int line, const char *what) __attribute__((noreturn));

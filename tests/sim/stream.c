@@ -41,11 +41,10 @@ CUstream sim_stream_new(CUcontext ctx, unsigned flags, int priority)
     return stream;
 }
 
-static CUstream list(CUstream stream)
+void sim_stream_list(CUstream stream)
 {
     stream->next = stream->ctx->streams.first;
     stream->ctx->streams.first = stream;
-    return stream;
 }
 
 static void retire(CUstream stream)
@@ -96,7 +95,8 @@ static CUstream per_thread(CUcontext ctx)
         if (stream->thread == thread)
             return stream;
     }
-    CUstream stream = list(sim_stream_new(ctx, 0, 0));
+    CUstream stream = sim_stream_new(ctx, 0, 0);
+    sim_stream_list(stream);
     stream->thread = thread;
     return stream;
 }
@@ -109,11 +109,16 @@ CUresult sim_stream_get(CUstream handle, bool pt, CUstream *out)
         if (result != CUDA_SUCCESS)
             return result;
         pt = handle == NULL ? pt : handle == CU_STREAM_PER_THREAD;
-        *out = pt ? per_thread(ctx) : ctx->null_stream;
+        CUgreenCtx green = sim_green_current();
+        if (pt && green != NULL)
+            return CUDA_ERROR_INVALID_HANDLE; /* documented for cuStreamGetCtx */
+        *out = pt ? per_thread(ctx) : sim_null_stream(ctx, green);
         return CUDA_SUCCESS;
     }
     if (handle->magic != SIM_MAGIC_STREAM || handle->destroyed)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (handle->green != NULL && handle->green->magic != SIM_MAGIC_GREEN)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *out = handle;
     return handle->ctx->sticky;
 }
@@ -128,13 +133,15 @@ void sim_op_stream_order(struct sim_op *op, CUstream stream)
     CUcontext ctx = stream->ctx;
     sim_op_after(op, stream->last);
     sim_op_after(op, ctx->barrier);
+    if (stream->green != NULL)
+        sim_op_after(op, stream->green->ctx.barrier);
     if (stream->null_stream) {
         for (CUstream other = ctx->streams.first; other != NULL; other = other->next) {
-            if (blocking(other))
+            if (blocking(other) && other->green == stream->green)
                 sim_op_after(op, other->last);
         }
     } else if (blocking(stream)) {
-        sim_op_after(op, ctx->null_stream->last);
+        sim_op_after(op, sim_null_stream(ctx, stream->green)->last);
     }
 }
 
@@ -208,8 +215,11 @@ static CUresult create(CUstream *out, unsigned flags, int priority)
     sim_lock();
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS)
-        *out = list(sim_stream_new(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority));
+    if (result == CUDA_SUCCESS) {
+        *out = sim_stream_new(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+        (*out)->green = sim_green_current();
+        sim_stream_list(*out);
+    }
     sim_unlock();
     return result;
 }
@@ -234,6 +244,8 @@ static CUresult destroy(CUstream stream)
     CUresult result = CUDA_SUCCESS;
     if (stream->magic != SIM_MAGIC_STREAM || stream->destroyed) {
         result = CUDA_ERROR_INVALID_HANDLE;
+    } else if (stream->green != NULL && stream->green->magic != SIM_MAGIC_GREEN) {
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     } else {
         sim_capture_stream_gone(stream);
         stream->destroyed = true;
@@ -303,7 +315,8 @@ SIM_TWINS(cuStreamSynchronize, cuStreamSynchronize_ptsz, (CUstream stream), sync
 STREAM_PROPERTY(get_priority, int, stream->priority)
 STREAM_PROPERTY(get_flags, unsigned, stream->flags)
 STREAM_PROPERTY(get_id, unsigned long long, stream->id)
-STREAM_PROPERTY(get_ctx, CUcontext, stream->ctx)
+STREAM_PROPERTY(get_ctx, CUcontext, stream->green != NULL ? &stream->green->ctx : stream->ctx)
+STREAM_PROPERTY(get_green, CUgreenCtx, stream->green)
 STREAM_PROPERTY(get_device, CUdevice, stream->ctx->device->index)
 
 SIM_TWINS(cuStreamGetPriority, cuStreamGetPriority_ptsz, (CUstream stream, int *out),
@@ -314,6 +327,25 @@ SIM_TWINS(cuStreamGetId, cuStreamGetId_ptsz, (CUstream stream, unsigned long lon
           get_id(stream, pt, out))
 SIM_TWINS(cuStreamGetCtx, cuStreamGetCtx_ptsz, (CUstream stream, CUcontext *out),
           get_ctx(stream, pt, out))
+static CUresult get_both(CUstream handle, bool pt, CUcontext *ctx, CUgreenCtx *green)
+{
+    if (ctx == NULL || green == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = get_green(handle, pt, green);
+    if (result == CUDA_SUCCESS)
+        result = get_ctx(handle, pt, ctx);
+    if (result == CUDA_SUCCESS && *green != NULL)
+        *ctx = (*green)->ctx.owner;
+    return result;
+}
+SIM_TWINS(cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz,
+          (CUstream stream, CUcontext *ctx, CUgreenCtx *green), get_both(stream, pt, ctx, green))
+
+CUresult CUDAAPI cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *out)
+{
+    SIM_ENTRY(cuStreamGetGreenCtx);
+    return get_green(stream, false, out);
+}
 SIM_TWINS(cuStreamGetDevice, cuStreamGetDevice_ptsz, (CUstream stream, CUdevice *out),
           get_device(stream, pt, out))
 
