@@ -208,8 +208,10 @@ static void follow(struct sim_graph_memory *memory, struct sim_op *op)
 
 void sim_graph_memory_launched(struct sim_graph_memory *memory, bool allocated, struct sim_op *op)
 {
-    if (memory->range != NULL)
+    if (memory->range != NULL) {
         memory->range->dying = !allocated;
+        memory->range->ctx = op->ctx->owner; /* whose work a plain free waits for */
+    }
     follow(memory, op);
 }
 

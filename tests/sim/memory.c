@@ -440,7 +440,8 @@ static struct sim_range *owned_by(struct sim_range *node, CUcontext ctx)
     if (node == NULL)
         return NULL;
     /* Reservations and mappings belong to the process. */
-    if (node->ctx == ctx && node->kind != SIM_RESERVED && node->kind != SIM_MAPPED)
+    if (node->ctx == ctx && node->kind != SIM_RESERVED && node->kind != SIM_MAPPED &&
+        node->kind != SIM_GRAPH)
         return node;
     struct sim_range *found = owned_by(node->left, ctx);
     return found != NULL ? found : owned_by(node->right, ctx);

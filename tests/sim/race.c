@@ -398,7 +398,7 @@ void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, b
     char text[256];
     party(text, sizeof text, &now, write);
     const struct sim_range *range = sim_range_at(address);
-    if (range != NULL && range->kind != SIM_RESERVED && range->device != NULL)
+    if (range != NULL && range->kind != SIM_RESERVED && range->device != NULL && !range->absent)
         sim_say("BAD ACCESS: %s, memory of device %d that device %d has no access to", text,
                 range->device->index, now.device);
     else

@@ -296,12 +296,15 @@ static bool run(const struct test *tests, const char *name)
 
 int main(int argc, char **argv)
 {
+    static const struct test *const lists[] = {
+        tests_here,    selftest_order, selftest_race,    selftest_peer,
+        selftest_misc, selftest_graph, selftest_capture, selftest_array,
+    };
     self = argv[0];
-    if (argc != 2 || (!run(tests_here, argv[1]) && !run(selftest_order, argv[1]) &&
-                      !run(selftest_race, argv[1]) && !run(selftest_peer, argv[1]) &&
-                      !run(selftest_misc, argv[1]))) {
-        fprintf(stderr, "usage: selftest NAME\n");
-        return 2;
+    for (size_t i = 0; argc == 2 && i < sizeof lists / sizeof lists[0]; i++) {
+        if (run(lists[i], argv[1]))
+            return 0;
     }
-    return 0;
+    fprintf(stderr, "usage: selftest NAME\n");
+    return 2;
 }

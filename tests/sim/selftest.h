@@ -15,6 +15,9 @@ extern const struct test selftest_order[]; /* selftest_order.c: streams, events,
 extern const struct test selftest_peer[];  /* selftest_peer.c: several devices, green contexts */
 extern const struct test selftest_misc[];  /* selftest_misc.c: knobs, poison, modules, attributes */
 extern const struct test selftest_race[];  /* selftest_race.c: the race detector */
+extern const struct test selftest_graph[]; /* selftest_graph.c: graphs, their memory, races */
+extern const struct test selftest_capture[]; /* selftest_capture.c: rules of stream capture */
+extern const struct test selftest_array[];   /* selftest_array.c: arrays and their copies */
 
 void check_failed(const char *file, int line, const char *what) __attribute__((noreturn));
 void check_result(const char *file, int line, const char *what, CUresult got, CUresult wanted);
