@@ -13,7 +13,7 @@ extern const ElfW(Dyn) vs_elf_our_dynamic[] __asm__("_DYNAMIC")
 extern const ElfW(Ehdr) vs_elf_our_header __asm__("__ehdr_start")
     __attribute__((visibility("hidden")));
 
-/* The last object that was there when we first looked: what comes behind it was dlopened later, may
+/* The last object that was there at program start: what comes behind it was dlopened later, may
  * vanish, and is not in the global scope. */
 static struct link_map *startup_last;
 
@@ -269,6 +269,11 @@ static struct link_map *last_at_startup(void)
     return last;
 }
 
+void vs_elf_remember_startup(void)
+{
+    last_at_startup();
+}
+
 static void *symbol_in(const struct link_map *map, const char *name)
 {
     struct vs_elf_object object = {.base = map->l_addr, .name = map->l_name, .dynamic = map->l_ld};
@@ -289,8 +294,9 @@ void *vs_elf_next(const char *name)
         map = map->l_next;
     }
     while (map != NULL && map != last) {
+        /* A last one that was dlopened after all, by some constructor, may be gone by now. */
         map = map->l_next;
-        void *found = symbol_in(map, name);
+        void *found = map != NULL ? symbol_in(map, name) : NULL;
         if (found != NULL) {
             return found;
         }

@@ -2,8 +2,9 @@
  * Loaded ELF objects, read straight from memory: which are there, and what they define.
  *
  * The shim overrides dlsym and dlvsym, so it cannot ask them for the real ones, and a failed dlsym
- * would leave a message for the program's next dlerror. Here a look-up has no side effect: no lock
- * (but the loader's own in vs_elf_each), no malloc, no dlerror.
+ * would leave a message for the program's next dlerror. Here a look-up has no side effect: no
+ * malloc, no dlerror, and no lock but the loader's own, which is recursive (vs_elf_each and what
+ * says so).
  *
  * Symbol versions are ignored: the first definition that the object offers under the name wins, the
  * default version before hidden ones.
@@ -44,12 +45,16 @@ const char *vs_elf_import(const struct vs_elf_object *object, const ElfW(Rela) *
  * non-zero, and returns that. Holds the loader's lock meanwhile: visit must not call into it. */
 int vs_elf_each(int (*visit)(const struct vs_elf_object *object, void *arg), void *arg);
 
+/* Remembers which objects were loaded at program start: those that are there now. For the
+ * constructor; a look-up that comes earlier does it itself. */
+void vs_elf_remember_startup(void);
+
 /* The first object behind this library in search order, among those loaded at program start, that
  * defines name: what RTLD_NEXT would find for us. NULL if none does. Takes no lock: such objects
  * are never unloaded. Works before any constructor has run. */
 void *vs_elf_next(const char *name);
 
-/* Where the code at this address stands in the global search order. */
+/* Where the code at this address stands in the global search order. Takes the loader's lock. */
 enum vs_elf_place {
     VS_ELF_BEFORE_US, /* the program, preloads before us */
     VS_ELF_OURS,
@@ -58,8 +63,8 @@ enum vs_elf_place {
 };
 enum vs_elf_place vs_elf_place_of(const void *address);
 
-/* Does an object before us, other than the one with this address in it, define name? Takes no lock
- * (see vs_elf_next). */
+/* Does an object before us, other than the one with this address in it, define name? Takes
+ * the loader's lock. */
 bool vs_elf_defined_before_us(const char *name, const void *except);
 
 /* Does another namespace (dlmopen) hold an object whose file name starts so? Takes no lock; false

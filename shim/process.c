@@ -8,7 +8,8 @@
  * library's own calls of _exit do not come by here. exec ends a program as well; if it fails, the
  * program goes on and so do we.
  *
- * A constructor must cost nothing: it registers two handlers and does nothing else.
+ * A constructor must cost nothing: it registers two handlers and reads the end of the loader's
+ * list.
  */
 #include "shim/process.h"
 
@@ -86,6 +87,7 @@ __attribute__((constructor)) static void start(void)
 {
     on_exit(at_exit, NULL);
     __cxa_at_quick_exit(at_quick_exit_, NULL);
+    vs_elf_remember_startup();
 }
 
 EXPORT _Noreturn void _exit(int status)
