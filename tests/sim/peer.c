@@ -40,9 +40,10 @@ bool sim_peer_allowed(const struct sim_range *range, const struct sim_op *op, in
     }
 }
 
+/* Instances of one GPU never reach each other. */
 static bool reach(CUdevice from, CUdevice to)
 {
-    return from != to && sim_config.peer;
+    return sim_config.peer && sim_devices[from].gpu != sim_devices[to].gpu;
 }
 
 CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)

@@ -146,6 +146,7 @@ struct access {
     unsigned slot;
     uint32_t tick;
     bool kernel; /* what is a kernel's name, else an entry point */
+    bool legacy; /* on the default stream */
     int device;
     const char *what;
     uint64_t serial;     /* op number, 0 = the host */
@@ -190,7 +191,9 @@ static void party(char *text, size_t room, const struct access *access, bool wri
         return;
     }
     char stream[64] = "a graph's branch";
-    if (access->stream != NULL)
+    if (access->legacy)
+        snprintf(stream, sizeof stream, "the default stream");
+    else if (access->stream != NULL)
         snprintf(stream, sizeof stream, "stream %p", (void *)access->stream);
     snprintf(text, room, "%s%s (op %llu, %s, device %d, %s 0x%llx+%zu)", access->what,
              access->kernel ? " by cuLaunchKernel" : "", (unsigned long long)access->serial, stream,
@@ -328,6 +331,7 @@ void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool wri
     if (op != NULL) {
         now.kernel = op->work.kind == SIM_W_KERNEL;
         now.stream = op->stream;
+        now.legacy = op->stream != NULL && op->stream->null_stream;
         now.device = op->ctx->device->index;
         now.slot = op->slot;
         now.tick = op->tick;
@@ -392,6 +396,7 @@ void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, b
                                .what = what,
                                .serial = op->serial,
                                .stream = op->stream,
+                               .legacy = op->stream != NULL && op->stream->null_stream,
                                .device = op->ctx->device->index,
                                .address = address,
                                .size = size};
