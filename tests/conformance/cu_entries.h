@@ -37,8 +37,33 @@
     X(cuEventElapsedTime) \
     X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphInstantiate) X(cuGraphLaunch) \
     X(cuGraphExecDestroy) X(cuGraphGetNodes) \
+    X(cuGraphUpload) X(cuGraphClone) X(cuGraphNodeFindInClone) X(cuGraphDestroyNode) \
+    X(cuGraphGetRootNodes) X(cuGraphGetEdges) X(cuGraphNodeGetType) \
+    X(cuGraphNodeGetDependencies) X(cuGraphNodeGetDependentNodes) X(cuGraphAddDependencies) \
+    X(cuGraphRemoveDependencies) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode) \
+    X(cuGraphAddMemsetNode) X(cuGraphAddHostNode) X(cuGraphAddEmptyNode) \
+    X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode) X(cuGraphAddChildGraphNode) \
+    X(cuGraphAddMemAllocNode) X(cuGraphAddMemFreeNode) X(cuGraphKernelNodeGetParams) \
+    X(cuGraphMemsetNodeGetParams) X(cuGraphMemsetNodeSetParams) X(cuGraphMemcpyNodeGetParams) \
+    X(cuGraphHostNodeGetParams) X(cuGraphEventRecordNodeGetEvent) \
+    X(cuGraphChildGraphNodeGetGraph) X(cuGraphMemAllocNodeGetParams) \
+    X(cuGraphMemFreeNodeGetParams) X(cuGraphExecKernelNodeSetParams) \
+    X(cuGraphExecMemsetNodeSetParams) X(cuGraphExecUpdate) X(cuGraphNodeSetEnabled) \
+    X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) X(cuDeviceSetGraphMemAttribute) \
+    X(cuArrayCreate) X(cuArray3DCreate) X(cuArrayDestroy) X(cuArrayGetDescriptor) \
+    X(cuArray3DGetDescriptor) X(cuArrayGetPlane) X(cuArrayGetMemoryRequirements) \
+    X(cuMipmappedArrayCreate) X(cuMipmappedArrayDestroy) X(cuMipmappedArrayGetLevel) \
+    X(cuMemcpyHtoA) X(cuMemcpyAtoH) X(cuMemcpyDtoA) X(cuMemcpyAtoD) X(cuMemcpyAtoA) \
+    X(cuMemcpyHtoAAsync) X(cuMemcpyAtoHAsync) X(cuMemcpy3DAsync) \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel) \
-    X(cuPointerGetAttribute) X(cuPointerGetAttributes)
+    X(cuPointerGetAttribute) X(cuPointerGetAttributes) \
+    X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) \
+    X(cuGreenCtxCreate) X(cuGreenCtxDestroy) X(cuGreenCtxGetDevResource) X(cuCtxFromGreenCtx) \
+    X(cuGreenCtxGetId) X(cuCtxGetId) X(cuGreenCtxStreamCreate) X(cuGreenCtxRecordEvent) \
+    X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) X(cuStreamGetCtx_v2) \
+    X(cuStreamSetAttribute) X(cuStreamGetAttribute) X(cuStreamCopyAttributes) \
+    X(cuModuleGetGlobal) X(cuModuleGetFunctionCount) X(cuFuncGetModule) X(cuFuncGetName) \
+    X(cuFuncGetParamInfo) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetGlobal)
 /* clang-format on */
 
 #endif
