@@ -34,21 +34,30 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-static const char *nearest_verb(const char *name)
+/* Ends the program: the nearest verb if there is one near, else all of them. */
+static _Noreturn void refuse(const char *name)
 {
+    size_t length = strlen(name);
     unsigned least = ~0U;
     const char *nearest = "";
 
     for (size_t i = 0; i < VERB_COUNT; i++) {
-        unsigned distance =
-            vs_nearest_distance(name, strlen(name), verbs[i].name, strlen(verbs[i].name));
+        unsigned distance = vs_nearest_distance(name, length, verbs[i].name, strlen(verbs[i].name));
 
         if (distance < least) {
             least = distance;
             nearest = verbs[i].name;
         }
     }
-    return nearest;
+    if (least <= length / 2) {
+        fprintf(stderr, "vramshim: unknown verb '%s'; nearest: %s\n", name, nearest);
+    } else {
+        fprintf(stderr, "vramshim: unknown verb '%s'; verbs are:", name);
+        for (size_t i = 0; i < VERB_COUNT; i++)
+            fprintf(stderr, " %s", verbs[i].name);
+        fprintf(stderr, "\n");
+    }
+    exit(VS_CLI_USAGE);
 }
 
 /* The verb list belongs to --help, and comes from the table. argp frees what this returns. */
@@ -81,13 +90,15 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     struct call *call = state->input;
 
     switch (key) {
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
     case ARGP_KEY_ARG:
+        if (strcmp(argument, "help") == 0)
+            argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         call->verb = find_verb(argument);
-        if (!call->verb) {
-            fprintf(stderr, "vramshim: unknown verb '%s'; nearest: %s\n", argument,
-                    nearest_verb(argument));
-            exit(VS_CLI_USAGE);
-        }
+        if (!call->verb)
+            refuse(argument);
         /* The rest is the verb's, from its own name on. */
         call->argc = state->argc - state->next + 1;
         call->argv = state->argv + state->next - 1;
@@ -103,7 +114,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 
 int main(int argc, char **argv)
 {
+    static const struct argp_option options[] = {
+        {.key = 'h', .flags = OPTION_HIDDEN},
+        {0},
+    };
     static const struct argp argp = {
+        .options = options,
         .parser = parse,
         .args_doc = "VERB [ARGUMENT...]",
         .doc = "Works with libvramshim.so: counts, caps and reports the GPU memory of unmodified "
