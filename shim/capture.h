@@ -15,4 +15,8 @@ enum vs_capture_default_stream { VS_CAPTURE_LEGACY, VS_CAPTURE_PER_THREAD };
 bool vs_capture_records(const struct vs_guard *guard, CUstream stream,
                         enum vs_capture_default_stream twin);
 
+/* What the driver said to a call that begins a capture, or ends one. */
+void vs_capture_begun(CUresult result);
+void vs_capture_ended(CUresult result);
+
 #endif

@@ -6,26 +6,6 @@
  */
 #include "shim/capture.h"
 #include "shim/count.h"
-#include "shim/process.h"
-
-#include <stdatomic.h>
-
-bool vs_capture_records(const struct vs_guard *guard, CUstream stream,
-                        enum vs_capture_default_stream twin)
-{
-    const struct vs_entries *real = &guard->driver->real;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult (*query)(CUstream, CUstreamCaptureStatus *) =
-        twin == VS_CAPTURE_PER_THREAD ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
-
-    if (__builtin_expect(
-            atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed) == 0,
-            1)) {
-        return false;
-    }
-    return query != NULL && query(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 /* The two twins of each call differ in nothing but the entry they call. */
 #define ALLOC_ASYNC(name, twin)                                                                    \
@@ -97,40 +77,15 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
 STREAM_DESTROY(cuStreamDestroy)
 STREAM_DESTROY(cuStreamDestroy_v2)
 
-static CUresult begun(CUresult result)
-{
-    if (result == CUDA_SUCCESS) {
-        atomic_fetch_add_explicit(&vs_process_page->active_captures, 1, memory_order_relaxed);
-    }
-    return result;
-}
-
-/* These results leave the capture ended; the others say that there was none, or not ours to end. */
-static CUresult ended(CUresult result)
-{
-    int32_t active = atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed);
-
-    switch (result) {
-    case CUDA_SUCCESS:
-    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
-        while (active > 0 && !atomic_compare_exchange_weak_explicit(
-                                 &vs_process_page->active_captures, &active, active - 1,
-                                 memory_order_relaxed, memory_order_relaxed)) {
-        }
-        break;
-    default:
-        break;
-    }
-    return result;
-}
-
 #define BEGIN(name, parameters, arguments)                                                         \
     VS_HOOK name parameters                                                                        \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         CUresult result = guard.entries->name arguments;                                           \
-        return guard.counts ? begun(result) : result;                                              \
+        if (guard.counts) {                                                                        \
+            vs_capture_begun(result);                                                              \
+        }                                                                                          \
+        return result;                                                                             \
     }
 
 #define END(name)                                                                                  \
@@ -138,7 +93,10 @@ static CUresult ended(CUresult result)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         CUresult result = guard.entries->name(stream, graph);                                      \
-        return guard.counts ? ended(result) : result;                                              \
+        if (guard.counts) {                                                                        \
+            vs_capture_ended(result);                                                              \
+        }                                                                                          \
+        return result;                                                                             \
     }
 
 BEGIN(cuStreamBeginCapture, (CUstream stream), (stream))
