@@ -129,6 +129,7 @@
     E(cuGraphChildGraphNodeGetGraph, "cuGraphChildGraphNodeGetGraph", 10000, LEGACY) \
     E(cuGraphClone, "cuGraphClone", 10000, LEGACY) \
     E(cuGraphCreate, "cuGraphCreate", 10000, LEGACY) \
+    E(cuGraphDebugDotPrint, "cuGraphDebugDotPrint", 11030, LEGACY) \
     E(cuGraphDestroy, "cuGraphDestroy", 10000, LEGACY) \
     E(cuGraphDestroyNode, "cuGraphDestroyNode", 10000, LEGACY) \
     E(cuGraphEventRecordNodeGetEvent, "cuGraphEventRecordNodeGetEvent", 11010, LEGACY) \
@@ -159,8 +160,11 @@
     E(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, LEGACY) \
     E(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, PT) \
     E(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, LEGACY) \
+    E(cuGraphKernelNodeCopyAttributes, "cuGraphKernelNodeCopyAttributes", 11000, LEGACY) \
+    E(cuGraphKernelNodeGetAttribute, "cuGraphKernelNodeGetAttribute", 11000, LEGACY) \
     E(cuGraphKernelNodeGetParams, "cuGraphKernelNodeGetParams", 10000, LEGACY) \
     E(cuGraphKernelNodeGetParams_v2, "cuGraphKernelNodeGetParams", 12000, LEGACY) \
+    E(cuGraphKernelNodeSetAttribute, "cuGraphKernelNodeSetAttribute", 11000, LEGACY) \
     E(cuGraphKernelNodeSetParams, "cuGraphKernelNodeSetParams", 10000, LEGACY) \
     E(cuGraphKernelNodeSetParams_v2, "cuGraphKernelNodeSetParams", 12000, LEGACY) \
     E(cuGraphLaunch, "cuGraphLaunch", 10000, LEGACY) \
@@ -180,8 +184,10 @@
     E(cuGraphNodeGetType, "cuGraphNodeGetType", 10000, LEGACY) \
     E(cuGraphNodeSetEnabled, "cuGraphNodeSetEnabled", 11060, LEGACY) \
     E(cuGraphNodeSetParams, "cuGraphNodeSetParams", 12020, LEGACY) \
+    E(cuGraphReleaseUserObject, "cuGraphReleaseUserObject", 11030, LEGACY) \
     E(cuGraphRemoveDependencies, "cuGraphRemoveDependencies", 10000, LEGACY) \
     E(cuGraphRemoveDependencies_v2, "cuGraphRemoveDependencies", 12030, LEGACY) \
+    E(cuGraphRetainUserObject, "cuGraphRetainUserObject", 11030, LEGACY) \
     E(cuGraphUpload, "cuGraphUpload", 11010, LEGACY) \
     E(cuGraphUpload_ptsz, "cuGraphUpload", 11010, PT) \
     E(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, LEGACY) \
@@ -445,7 +451,10 @@
     E(cuStreamWriteValue64_ptsz, "cuStreamWriteValue64", 9000, PT) \
     E(cuStreamWriteValue64_v2, "cuStreamWriteValue64", 11070, LEGACY) \
     E(cuStreamWriteValue64_v2_ptsz, "cuStreamWriteValue64", 11070, PT) \
-    E(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010, LEGACY)
+    E(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010, LEGACY) \
+    E(cuUserObjectCreate, "cuUserObjectCreate", 11030, LEGACY) \
+    E(cuUserObjectRelease, "cuUserObjectRelease", 11030, LEGACY) \
+    E(cuUserObjectRetain, "cuUserObjectRetain", 11030, LEGACY)
 /* clang-format on */
 
 #endif

@@ -46,6 +46,7 @@ static void node_free(CUgraphNode node)
 
 void sim_graph_free(CUgraph graph)
 {
+    sim_graph_objects_drop(graph->id);
     for (unsigned i = 0; i < graph->count; i++)
         node_free(graph->node[i]);
     free(graph->node);
@@ -187,6 +188,9 @@ CUgraph sim_graph_copy(CUgraph from, bool topological, bool slots)
         node->memory = old->memory != NULL ? sim_graph_memory_ref(old->memory) : NULL;
         node->box = old->box;
         node->boxed = old->boxed;
+        node->attribute_set = old->attribute_set;
+        node->attribute_name = old->attribute_name;
+        node->attribute = old->attribute;
         node->slot = slots ? sim_slot_new() : 0;
         copy_of[old->index] = node;
         if (old->child != NULL) {
@@ -208,8 +212,10 @@ CUgraph sim_graph_copy(CUgraph from, bool topological, bool slots)
         for (unsigned k = 0; k < old->before_count; k++)
             node->before[k] = copy_of[old->before[k]->index];
     }
-    if (graph != NULL)
+    if (graph != NULL) {
         graph->origin = from->id;
+        sim_graph_objects_copy(from->id, graph->id);
+    }
     free(copy_of);
     free(order);
     return graph;
@@ -236,6 +242,7 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
     if (good)
         sim_graph_free(graph);
     sim_unlock();
+    sim_graph_objects_destroy();
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -9,6 +9,7 @@
  *   graph_params.c  parameters of nodes, read and changed
  *   graph_exec.c    executable graphs: instantiation, launch
  *   graph_update.c  an executable graph changed as a whole
+ *   graph_misc.c    user objects, attributes, dot
  *   graph_memory.c  memory of allocation nodes, the graph pool of each device
  */
 #ifndef SIM_GRAPH_API_H
@@ -38,6 +39,9 @@ struct CUgraphNode_st {
     unsigned index; /* in the graph */
     unsigned slot;  /* executable graphs */
     bool disabled;
+    bool attribute_set; /* kernel nodes: the attribute that was set last */
+    CUkernelNodeAttrID attribute_name;
+    CUkernelNodeAttrValue attribute;
     CUgraphNode next; /* free list */
 };
 struct CUgraph_st {
@@ -74,6 +78,11 @@ void sim_graph_ancestors(CUgraph graph, const struct sim_tips *tips, bool *seen)
 CUgraph sim_graph_copy(CUgraph graph, bool topological, bool slots);
 bool sim_graph_has_memory(CUgraph graph);                              /* or a child has */
 void sim_node_set_work(CUgraphNode node, const struct sim_work *work); /* copied */
+
+/* graph_misc.c: user objects, by id of the graph that holds them. */
+void sim_graph_objects_copy(unsigned long long from, unsigned long long to);
+void sim_graph_objects_drop(unsigned long long graph);
+void sim_graph_objects_destroy(void); /* runs destructors: not with the lock */
 
 /* graph_exec.c */
 bool sim_exec_alive(CUgraphExec exec);

@@ -162,6 +162,7 @@ CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec)
         exec->last = NULL;
     }
     sim_unlock();
+    sim_graph_objects_destroy();
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

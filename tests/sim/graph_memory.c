@@ -182,6 +182,17 @@ static void untake_idle(const struct sim_device *device)
     }
 }
 
+static void trim(const struct sim_device *device)
+{
+    untake_idle(device);
+    struct graph_pool *pool = pool_of(device);
+    size_t keep = (pool->used + STEP - 1) / STEP * STEP;
+    if (pool->reserved > keep) {
+        sim_machine_uncharge(device->physical, pool->reserved - keep);
+        pool->reserved = keep;
+    }
+}
+
 CUresult sim_graph_memory_take(struct sim_graph_memory *memory)
 {
     memory->unused = false;
@@ -254,7 +265,7 @@ void sim_graph_memory_context_gone(CUcontext ctx)
             memory->range = NULL;
         }
     }
-    sweep();
+    trim(ctx->device);
 }
 
 /* ---- the graph pool ---------------------------------------------------------------------------
@@ -266,13 +277,7 @@ CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice dev)
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
-    untake_idle(device);
-    struct graph_pool *pool = pool_of(device);
-    size_t keep = (pool->used + STEP - 1) / STEP * STEP;
-    if (pool->reserved > keep) {
-        sim_machine_uncharge(device->physical, pool->reserved - keep);
-        pool->reserved = keep;
-    }
+    trim(device);
     sim_unlock();
     return CUDA_SUCCESS;
 }

@@ -166,7 +166,15 @@ static void test_graph_api(void)
     CHECK(all_are(p, 4) && all_are(q, 7) && calls == 5);
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(parent));
+    /* A user object lives as long as somebody holds it. */
+    CUuserObject object;
+    OK(cuUserObjectCreate(&object, &calls, count_up, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuGraphRetainUserObject(clone, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    OK(cuGraphInstantiate(&exec, clone, 0));
     OK(cuGraphDestroy(clone));
+    CHECK(calls == 5);
+    OK(cuGraphExecDestroy(exec));
+    CHECK(calls == 6);
     IS(cuGraphLaunch(exec, s), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -304,7 +312,6 @@ static void test_graph_memory(void)
     /* All of it ends with the context. */
     OK(cuDevicePrimaryCtxReset(0));
     start();
-    OK(cuDeviceGraphMemTrim(0));
     CHECK(free_now() > before);
 }
 

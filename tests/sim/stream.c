@@ -183,6 +183,9 @@ CUresult sim_submit(CUstream stream, struct sim_work *work, struct sim_op **out)
 CUresult sim_submit_after(CUstream stream, struct sim_op *dependency)
 {
     struct sim_work work = {.kind = SIM_W_NOP, .what = "cuStreamWaitEvent"};
+    CUresult result = stream->null_stream ? sim_capture_legacy(stream->ctx) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
     return submit_after(stream, &work, dependency, NULL);
 }
 
