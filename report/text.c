@@ -179,8 +179,14 @@ static void write_leak(struct vs_out *out, const struct vs_leak *leak)
         vs_out_grouped(out, leak->size_bytes);
         vs_out_str(out, " bytes");
     }
-    vs_out_str(out, " = ");
-    exact(out, leak->total_bytes);
+    if (leak->count > 1) {
+        vs_out_str(out, " = ");
+        exact(out, leak->total_bytes);
+    } else if (!vs_bytes_exact(leak->total_bytes)) {
+        vs_out_str(out, " (");
+        vs_out_bytes(out, leak->total_bytes);
+        vs_out_char(out, ')');
+    }
     vs_out_str(out, leak->with_context ? " never freed before its context died, on GPU "
                                        : " never freed on GPU ");
     vs_out_u64(out, leak->device);
@@ -219,13 +225,19 @@ static void write_leaks(struct vs_out *out, const struct vs_leaks *leaks)
         vs_out_bytes(out, hidden_bytes);
         vs_out_str(out, " more in ");
         plural(out, hidden_count, "smaller leak");
-        vs_out_str(out, "; the JSON report lists them\n");
+        vs_out_str(out, "; VRAMSHIM_REPORT=FILE.json lists more\n");
     }
 }
 
-static const char *verdict_text(uint32_t verdict)
+static const char *verdict_text(const struct vs_snapshot *snapshot, const struct vs_ledger_oom *oom)
 {
-    switch (verdict) {
+    for (uint32_t i = 0; i < snapshot->device_count; i++) {
+        const struct vs_snapshot_device *device = &snapshot->devices[i];
+        if (device->index == oom->device && device->info.total_bytes != 0 &&
+            oom->requested_bytes > device->info.total_bytes)
+            return "more than the whole device";
+    }
+    switch (oom->verdict) {
     case VS_VERDICT_OVER_LIMIT:
         return "the limit was reached";
     case VS_VERDICT_FRAGMENTED:
@@ -261,7 +273,7 @@ static void write_ooms(struct vs_out *out, const struct vs_snapshot *snapshot)
             vs_out_str(out, " free at the driver");
         }
         vs_out_str(out, ": ");
-        vs_out_str(out, verdict_text(oom->verdict));
+        vs_out_str(out, verdict_text(snapshot, oom));
         vs_out_char(out, '\n');
     }
     if (snapshot->ooms_seen > OOMS_SHOWN) {

@@ -203,6 +203,10 @@ static enum vs_process_state open_books(struct devices *devices)
     for (unsigned i = 0; i < devices->count; i++) {
         vs_ledger_add_device(i, &devices->device[i]);
     }
+    if (options.given[VS_OPTION_LIMIT] || options.given[VS_OPTION_FRACTION] ||
+        options.given[VS_OPTION_GROUP_LIMIT]) {
+        vs_ledger_note("cap-not-enforced", "a cap is set, but this version does not enforce caps");
+    }
     vs_say_remember_stderr();
     vs_report_claim(options.report, say_problem);
     return VS_PROCESS_ARMED;

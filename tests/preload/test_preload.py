@@ -493,6 +493,7 @@ def a_cap_that_does_not_hold_yet_says_so():
     result = client(*START, env={"VRAMSHIM_LIMIT": "64MiB"})
     expect(result.code, 0)
     expect_in("memory is NOT limited", result.err)
+    expect_in("cap-not-enforced", [note["code"] for note in result.report()["notes"]])
 
 
 @test
