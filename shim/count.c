@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 /* Where memory belongs, remembered per thread: contexts and streams change seldom. A handle that
- * dies may come back as another on another device, so every death starts a new generation. */
+ * dies may come back as another on another device, so a new generation starts before any dies. */
 static _Atomic uint32_t generation = 1;
 
 struct place {
@@ -176,14 +176,13 @@ void vs_count_free_end(bool known, CUresult result, const struct vs_alloc *alloc
     }
 }
 
-void vs_count_stream_gone(void)
+void vs_count_handle_goes(void)
 {
     atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
 }
 
 void vs_count_context_gone(CUcontext context)
 {
-    atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
     if (vs_process_state() == VS_PROCESS_ARMED && context != NULL) {
         vs_ledger_context_gone((uintptr_t)context);
     }

@@ -38,8 +38,9 @@ void vs_count_free_end(bool known, CUresult result, const struct vs_alloc *alloc
 void vs_count_primary_seen(CUdevice device, CUcontext context);
 void vs_count_primary_gone(CUdevice device);
 
-/* A stream is gone: its handle may come back as another. */
-void vs_count_stream_gone(void);
+/* A stream or a context is about to go. Call before the driver does it: from then on another thread
+ * may get the handle for another one. */
+void vs_count_handle_goes(void);
 
 /* A context is gone with all that was in it. */
 void vs_count_context_gone(CUcontext context);

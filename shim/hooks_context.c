@@ -9,6 +9,7 @@
     VS_HOOK name(CUcontext context)                                                                \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
+        vs_count_handle_goes();                                                                    \
         CUresult result = guard.entries->name(context);                                            \
         if (guard.counts && result == CUDA_SUCCESS) {                                              \
             vs_count_context_gone(context);                                                        \
@@ -47,6 +48,7 @@ static void after_release(const struct vs_guard *guard, CUdevice device)
     VS_HOOK name(CUdevice device)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
+        vs_count_handle_goes();                                                                    \
         CUresult result = guard.entries->name(device);                                             \
         if (guard.counts && result == CUDA_SUCCESS) {                                              \
             then;                                                                                  \

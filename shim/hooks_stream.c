@@ -69,9 +69,8 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
     VS_HOOK name(CUstream stream)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        CUresult result = guard.entries->name(stream);                                             \
-        vs_count_stream_gone();                                                                    \
-        return result;                                                                             \
+        vs_count_handle_goes();                                                                    \
+        return guard.entries->name(stream);                                                        \
     }
 
 STREAM_DESTROY(cuStreamDestroy)
