@@ -10,8 +10,14 @@
 #include "report/ledger.h"
 #include "shim/guard.h"
 
-/* False where no more memory may be taken: a cap that was refused. One load. */
+/* False where no memory may be taken: a cap was refused. */
 bool vs_count_allowed(void);
+
+/* Opens the body of a hook that allocates, after VS_HOOK_ENTER: refused memory returns at once. */
+#define VS_COUNT_ALLOW()                                                                           \
+    if (!vs_count_allowed()) {                                                                     \
+        return CUDA_ERROR_INVALID_VALUE;                                                           \
+    }
 
 /* What a program asked for. */
 struct vs_count_request {

@@ -6,16 +6,11 @@
  */
 #include "shim/count.h"
 
-#define ALLOW()                                                                                    \
-    if (!vs_count_allowed()) {                                                                     \
-        return CUDA_ERROR_INVALID_VALUE;                                                           \
-    }
-
 /* The first ABI, with 32-bit addresses. */
 VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
     VS_HOOK_ENTER(cuMemAlloc)
-    ALLOW()
+    VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAlloc(address, bytes);
     CUdeviceptr wide = result == CUDA_SUCCESS ? *address : 0;
 
@@ -27,7 +22,7 @@ VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 VS_HOOK cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     VS_HOOK_ENTER(cuMemAlloc_v2)
-    ALLOW()
+    VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAlloc_v2(address, bytes);
 
     vs_count_alloc(&guard, result, address,
@@ -39,7 +34,7 @@ VS_HOOK cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned i
                         unsigned int height, unsigned int element)
 {
     VS_HOOK_ENTER(cuMemAllocPitch)
-    ALLOW()
+    VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAllocPitch(address, pitch, width, height, element);
     CUdeviceptr wide = result == CUDA_SUCCESS ? *address : 0;
     size_t bytes = (size_t)(result == CUDA_SUCCESS ? *pitch : width) * height;
@@ -53,7 +48,7 @@ VS_HOOK cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, si
                            unsigned int element)
 {
     VS_HOOK_ENTER(cuMemAllocPitch_v2)
-    ALLOW()
+    VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAllocPitch_v2(address, pitch, width, height, element);
     size_t bytes = (result == CUDA_SUCCESS ? *pitch : width) * height;
 
@@ -65,7 +60,7 @@ VS_HOOK cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, si
 VS_HOOK cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
     VS_HOOK_ENTER(cuMemAllocManaged)
-    ALLOW()
+    VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAllocManaged(address, bytes, flags);
 
     vs_count_alloc(&guard, result, address,

@@ -12,9 +12,7 @@
     VS_HOOK name(CUdeviceptr *address, size_t bytes, CUstream stream)                              \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        if (!vs_count_allowed()) {                                                                 \
-            return CUDA_ERROR_INVALID_VALUE;                                                       \
-        }                                                                                          \
+        VS_COUNT_ALLOW()                                                                           \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, stream);                             \
         if (!recorded) {                                                                           \
@@ -32,9 +30,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
     VS_HOOK name(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)           \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        if (!vs_count_allowed()) {                                                                 \
-            return CUDA_ERROR_INVALID_VALUE;                                                       \
-        }                                                                                          \
+        VS_COUNT_ALLOW()                                                                           \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
         if (!recorded) {                                                                           \
