@@ -5,6 +5,25 @@
  */
 #include "sim.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+/* A source that has to be read before the call returns; pageable ones are anyway. */
+static void stage(struct sim_work *work)
+{
+    sim_lock();
+    const struct sim_range *range = sim_range_at(work->copy.from.address);
+    if (range != NULL && (range->kind == SIM_HOST || range->kind == SIM_REGISTERED) &&
+        work->copy.from.address - range->base + work->copy.width <= range->size) {
+        work->copy.staging = malloc(work->copy.width);
+        if (work->copy.staging == NULL)
+            abort();
+        memcpy(work->copy.staging, (const void *)(uintptr_t)work->copy.from.address,
+               work->copy.width);
+    }
+    sim_unlock();
+}
+
 static CUresult copy(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
                      const CUmemcpyAttributes *attributes, const size_t *starts,
                      size_t attribute_count, CUstream stream, bool pt, size_t *failed)
@@ -22,6 +41,7 @@ static CUresult copy(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t c
             attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
             return CUDA_ERROR_INVALID_VALUE;
     }
+    size_t which = 0;
     for (size_t i = 0; i < count; i++) {
         struct sim_work work = {.kind = SIM_W_COPY, .what = "cuMemcpyBatchAsync"};
         work.copy.from =
@@ -30,6 +50,11 @@ static CUresult copy(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t c
             (struct sim_end){.address = to[i], .pitch = sizes[i], .height = 1, .host_ok = true};
         work.copy.width = sizes[i];
         work.copy.height = work.copy.depth = 1;
+        if (which + 1 < attribute_count && starts[which + 1] == i)
+            which++;
+        if (attributes[which].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL &&
+            sizes[i] > 0)
+            stage(&work);
         CUresult result =
             sizes[i] == 0 ? CUDA_ERROR_INVALID_VALUE : sim_copy_submit(stream, pt, &work, false);
         if (result != CUDA_SUCCESS) {

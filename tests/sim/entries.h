@@ -271,6 +271,8 @@
     E(cuMemPrefetchAsync_ptsz, "cuMemPrefetchAsync", 8000, PT) \
     E(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, LEGACY) \
     E(cuMemPrefetchAsync_v2_ptsz, "cuMemPrefetchAsync", 12020, PT) \
+    E(cuMemPrefetchBatchAsync, "cuMemPrefetchBatchAsync", 13000, LEGACY) \
+    E(cuMemPrefetchBatchAsync_ptsz, "cuMemPrefetchBatchAsync", 13000, PT) \
     E(cuMemRangeGetAttribute, "cuMemRangeGetAttribute", 8000, LEGACY) \
     E(cuMemRangeGetAttributes, "cuMemRangeGetAttributes", 8000, LEGACY) \
     E(cuMemRelease, "cuMemRelease", 10020, LEGACY) \

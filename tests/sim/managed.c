@@ -57,6 +57,31 @@ SIM_TWINS(cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz,
           flags != 0 ? CUDA_ERROR_INVALID_VALUE
                      : prefetch(address, size, place(location), stream, pt))
 
+/* One after the other; a GPU gives a batch no order. */
+static CUresult prefetch_batch(CUdeviceptr *list, size_t *sizes, size_t count,
+                               CUmemLocation *places, size_t *starts, size_t place_count,
+                               unsigned long long flags, CUstream stream, bool pt)
+{
+    if (list == NULL || sizes == NULL || count == 0 || places == NULL || starts == NULL ||
+        place_count == 0 || place_count > count || starts[0] != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream == NULL || stream == CU_STREAM_LEGACY)
+        return CUDA_ERROR_INVALID_HANDLE;
+    size_t which = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (which + 1 < place_count && starts[which + 1] == i)
+            which++;
+        CUresult result = prefetch(list[i], sizes[i], place(places[which]), stream, pt);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return CUDA_SUCCESS;
+}
+SIM_TWINS(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync_ptsz,
+          (CUdeviceptr * list, size_t *sizes, size_t count, CUmemLocation *places, size_t *starts,
+           size_t place_count, unsigned long long flags, CUstream stream),
+          prefetch_batch(list, sizes, count, places, starts, place_count, flags, stream, pt))
+
 static CUresult advise(CUdeviceptr address, size_t size, CUmem_advise advice, int device)
 {
     if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)

@@ -7,6 +7,7 @@
  * kinds; cuMemcpyPeer names both sides, so each is reached by its own device. VRAMSIM_PEER=off
  * plays a machine whose devices do not reach each other.
  *
+ * An access list refuses a device that cannot reach the memory (INVALID_DEVICE; not measured).
  * Rights are kept per pair of device and context, not of contexts.
  */
 #include "sim.h"
@@ -41,7 +42,7 @@ bool sim_peer_allowed(const struct sim_range *range, const struct sim_op *op, in
 }
 
 /* Instances of one GPU never reach each other. */
-static bool reach(CUdevice from, CUdevice to)
+bool sim_peer_reach(CUdevice from, CUdevice to)
 {
     return sim_config.peer && sim_devices[from].gpu != sim_devices[to].gpu;
 }
@@ -53,7 +54,7 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim_device(dev) == NULL || sim_device(peer) == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
-    *can = reach(dev, peer);
+    *can = sim_peer_reach(dev, peer);
     return CUDA_SUCCESS;
 }
 
@@ -69,7 +70,7 @@ CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute name,
     *value = name == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
                      name == CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
                  ? 0
-                 : reach(from, to);
+                 : sim_peer_reach(from, to);
     return CUDA_SUCCESS;
 }
 
@@ -91,7 +92,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     sim_lock();
     CUcontext ctx;
     CUresult result = pair(peer, &ctx);
-    if (result == CUDA_SUCCESS && !reach(ctx->device->index, peer->device->index))
+    if (result == CUDA_SUCCESS && !sim_peer_reach(ctx->device->index, peer->device->index))
         result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (result == CUDA_SUCCESS) {
         uint32_t bit = 1u << peer->device->index;

@@ -399,6 +399,8 @@ CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *
             result = CUDA_ERROR_INVALID_DEVICE;
         else if (device == pool->device && desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             result = CUDA_ERROR_INVALID_VALUE;
+        else if (device != pool->device && !sim_peer_reach(device->index, pool->device->index))
+            result = CUDA_ERROR_INVALID_DEVICE;
         else
             pool->access[device->index] = desc[i].flags;
     }

@@ -176,6 +176,30 @@ static void test_batches(void)
     OK(cuMemcpyBatchAsync(to, from, sizes, 2, &attributes, starts, 1, stream));
     OK(cuStreamSynchronize(stream));
     CHECK(all(q, SIZE / 2, 1) && all(q + SIZE / 2, sizeof host, 2));
+
+    /* A source that is read during the call may change right after it, pinned or not. */
+    unsigned char *pinned;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    memset(pinned, 3, SIZE);
+    from[0] = (CUdeviceptr)(uintptr_t)pinned;
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+    OK(cuLaunchHostFunc(stream, sleep_ms, (void *)20));
+    OK(cuMemcpyBatchAsync(to, from, sizes, 1, &attributes, starts, 1, stream));
+    memset(pinned, 4, SIZE);
+    OK(cuStreamSynchronize(stream));
+    CHECK(all(q, SIZE / 2, 3));
+
+    CUdeviceptr managed[2];
+    CUmemLocation places[] = {{.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              {.type = CU_MEM_LOCATION_TYPE_HOST}};
+    size_t lengths[] = {SIZE, SIZE}, begins[] = {0, 1};
+    int last = 9;
+    OK(cuMemAllocManaged(&managed[0], SIZE, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAllocManaged(&managed[1], SIZE, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemPrefetchBatchAsync(managed, lengths, 2, places, begins, 2, 0, stream));
+    OK(cuMemRangeGetAttribute(&last, 4, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, managed[1],
+                              SIZE));
+    CHECK(last == CU_DEVICE_CPU);
 }
 
 static void test_hints(void)

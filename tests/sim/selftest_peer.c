@@ -262,6 +262,12 @@ static void case_peer_off(void)
     CHECK(value == 0);
     OK(cuCtxSetCurrent(ctx0));
     IS(cuCtxEnablePeerAccess(ctx1, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    CUdeviceptr at = map_on(1);
+    CUmemAccessDesc zero = access_of(0);
+    IS(cuMemSetAccess(at, 2 << 20, &zero, 1), CUDA_ERROR_INVALID_DEVICE);
+    CUmemoryPool pool;
+    OK(cuDeviceGetDefaultMemPool(&pool, 1));
+    IS(cuMemPoolSetAccess(pool, &zero, 1), CUDA_ERROR_INVALID_DEVICE);
 }
 
 static void test_peers(void)

@@ -350,6 +350,7 @@ struct sim_end {
 };
 /* peer.c: whether the op may touch this memory. by: for a copy the work's from_peer or to_peer,
  * else -1 (copies are staged by the driver where kernels fault). */
+bool sim_peer_reach(CUdevice from, CUdevice to); /* not the same, and able to */
 bool sim_peer_allowed(const struct sim_range *range, const struct sim_op *op, int by, bool write);
 
 #define SIM_KERNEL_PARAMS 12

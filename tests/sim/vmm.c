@@ -259,6 +259,16 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr at, size_t size, const CUmemAccessDe
     good = good && end == at + size;
     for (map = good ? overlapping(at, size) : NULL; map != NULL && map->base < at + size;
          map = sim_tree_next(&sim_maps, map->base)) {
+        for (size_t i = 0; i < count && map->device != NULL; i++) {
+            if (desc[i].location.id != map->device->index &&
+                !sim_peer_reach(desc[i].location.id, map->device->index)) {
+                sim_unlock();
+                return CUDA_ERROR_INVALID_DEVICE;
+            }
+        }
+    }
+    for (map = good ? overlapping(at, size) : NULL; map != NULL && map->base < at + size;
+         map = sim_tree_next(&sim_maps, map->base)) {
         for (size_t i = 0; i < count; i++)
             map->access[desc[i].location.id] = desc[i].flags;
     }
