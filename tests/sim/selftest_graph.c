@@ -353,10 +353,10 @@ static void case_race_graph_memory(void)
     OK(cuGraphCreate(&graph, 0));
     alloc_node(graph, SIZE, &at);
     OK(cuGraphInstantiate(&exec, graph, 0));
-    run(exec);
+    OK(cuGraphLaunch(exec, s));
+    OK(cuLaunchHostFunc(t, sleep_ms, (void *)50)); /* later, and still not ordered */
     OK(cuMemsetD8Async(at, 1, SIZE, t));
-    OK(cuMemFreeAsync(at, s));
-    OK(cuCtxSynchronize());
+    OK(cuStreamSynchronize(t));
 }
 
 /* The memory of a node, used after the graph has freed it. */
