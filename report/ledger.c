@@ -345,7 +345,8 @@ void vs_ledger_note(const char *code, const char *text)
     bool there = false;
     copy_text(note.code, sizeof note.code, code);
     copy_text(note.text, sizeof note.text, text);
-    vs_lock_take(&ledger->rare);
+    if (!vs_lock_take_at_end(&ledger->rare))
+        return;
     for (uint32_t i = 0; i < ledger->note_count && !there; i++)
         there = memcmp(&ledger->notes[i], &note, sizeof note) == 0;
     if (!there && ledger->note_count < VS_LEDGER_NOTES)

@@ -107,7 +107,8 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
 size_t vs_ledger_context_gone(uint64_t context);
 
 /* One sentence for the report's notes[], with a short machine-readable code ("deepbind", …). The
- * same code and text twice is kept once; bounded. Both strings are copied. */
+ * same code and text twice is kept once; bounded. Both strings are copied. For the end of the
+ * process too: a lock that cannot be had within a second costs the note. */
 void vs_ledger_note(const char *code, const char *text);
 
 #endif

@@ -36,7 +36,6 @@ static void bucket_release(struct shard *shard, void *at, size_t bytes);
 #define LARGEST_SLAB ((size_t)4 << 20)
 #define OWN_MAPPING ((size_t)16 << 10) /* bucket arrays from here on are mapped one by one */
 #define KEEPER UINT64_MAX
-#define END_WAIT_MS 1000
 
 struct entry {
     struct vs_alloc alloc;
@@ -230,7 +229,7 @@ unsigned vs_live_each(struct vs_live *live, vs_live_visit *visit, void *context)
     unsigned left_out = 0;
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &live->shards[i];
-        if (!vs_lock_take_within(&shard->lock, END_WAIT_MS)) {
+        if (!vs_lock_take_at_end(&shard->lock)) {
             left_out++;
             continue;
         }

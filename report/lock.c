@@ -5,6 +5,7 @@
 
 #define SPINS 128
 #define NAP_NS 50000
+#define END_WAIT_NS UINT64_C(1000000000)
 
 static void relax(void)
 {
@@ -37,11 +38,11 @@ void vs_lock_wait(struct vs_lock *lock)
         nap();
 }
 
-bool vs_lock_take_within(struct vs_lock *lock, unsigned milliseconds)
+bool vs_lock_take_at_end(struct vs_lock *lock)
 {
     if (vs_lock_try(lock))
         return true;
-    uint64_t deadline = vs_sys_clock(CLOCK_MONOTONIC) + (uint64_t)milliseconds * 1000000u;
+    uint64_t deadline = vs_sys_clock(CLOCK_MONOTONIC) + END_WAIT_NS;
     while (!spin(lock)) {
         if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline)
             return false;

@@ -18,9 +18,9 @@ struct vs_lock {
 
 void vs_lock_wait(struct vs_lock *lock);
 
-/* Gives up after the given time: for the end of a process, where the holder may be a thread whose
- * signal handler is what called exit. */
-bool vs_lock_take_within(struct vs_lock *lock, unsigned milliseconds);
+/* Gives up after a second: for the end of a process, where the holder may be a thread whose signal
+ * handler is what called exit. */
+bool vs_lock_take_at_end(struct vs_lock *lock);
 
 static inline bool vs_lock_try(struct vs_lock *lock)
 {

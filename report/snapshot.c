@@ -8,8 +8,6 @@
 #include "report/self.h"
 #include "report/sys.h"
 
-#define END_WAIT_MS 1000
-
 static uint64_t load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
@@ -99,7 +97,7 @@ static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledge
         expected += snapshot->devices[i].live_count;
     vs_leaks_open(&grouping, (size_t)expected);
     unsigned left_out = vs_live_each(vs_ledger_live(), collect_leak, &grouping);
-    if (vs_lock_take_within(&ledger->rare, END_WAIT_MS)) {
+    if (vs_lock_take_at_end(&ledger->rare)) {
         for (uint32_t i = 0; i < VS_LEDGER_GONE; i++) {
             const struct vs_ledger_gone *gone = &ledger->gone[i];
             if (gone->count)
@@ -117,7 +115,7 @@ static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledge
 
 static void take_rare(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
 {
-    if (!vs_lock_take_within(&ledger->rare, END_WAIT_MS))
+    if (!vs_lock_take_at_end(&ledger->rare))
         return;
     snapshot->ooms_seen = ledger->ooms_seen;
     snapshot->oom_count = ledger->oom_count;

@@ -7,7 +7,6 @@
 #define LAST_SHIFT 62
 #define NONE UINT32_MAX
 #define ROOM_AFTER_WIDENING (VS_TIMELINE_BUCKETS / 4)
-#define END_WAIT_MS 1000
 
 _Static_assert(VS_LEDGER_MAX_DEVICES <= VS_TIMELINE_BUCKETS - ROOM_AFTER_WIDENING,
                "one bucket per device must always fit");
@@ -142,7 +141,7 @@ size_t vs_timeline_rows(struct vs_timeline *timeline, const struct vs_timeline_s
                         struct vs_timeline_row *rows)
 {
     size_t count = 0;
-    if (!vs_lock_take_within(&timeline->lock, END_WAIT_MS))
+    if (!vs_lock_take_at_end(&timeline->lock))
         return 0;
     for (uint32_t i = 0; i < timeline->count; i++) {
         const struct vs_timeline_bucket *bucket = &timeline->bucket[i];
