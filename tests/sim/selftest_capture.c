@@ -193,11 +193,13 @@ static void test_capture_into(void)
     OK(cuStreamGetCaptureInfo(a, &status, NULL, NULL, &tips, NULL, &count));
     OK(cuGraphAddMemsetNode(&node, graph, tips, count, &params, NULL));
     OK(cuStreamUpdateCaptureDependencies(a, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    OK(cuMemsetD8Async(p + 100, 3, 4, a)); /* left out on purpose: need not be joined either */
+    OK(cuStreamUpdateCaptureDependencies(a, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
     OK(cuMemsetD8Async(p + 12, 3, 4, a));
     OK(cuStreamEndCapture(a, &got));
     CHECK(got == graph);
     OK(cuGraphGetNodes(graph, NULL, &count));
-    CHECK(count == 5);
+    CHECK(count == 6);
     OK(cuGraphInstantiate(&exec, graph, 0));
     OK(cuGraphLaunch(exec, a));
     OK(cuStreamSynchronize(a));
