@@ -158,8 +158,8 @@ static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
 int vs_ledger_open(uint64_t start_ns)
 {
     struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
-    struct vs_live *table = vs_live_open();
-    if (!fresh || !table) {
+    struct vs_live *table = fresh ? vs_live_open() : NULL;
+    if (!table) {
         if (fresh)
             vs_sys_unmap(fresh, sizeof *fresh);
         return -ENOMEM;
