@@ -69,7 +69,7 @@ static void lead(struct vs_json *json, const char *key)
     }
 }
 
-static void open(struct vs_json *json, const char *key, bool in_line, char opener, char closer)
+static void begin(struct vs_json *json, const char *key, bool in_line, char opener, char closer)
 {
     lead(json, key);
     vs_out_char(json->out, opener);
@@ -85,12 +85,12 @@ static void open(struct vs_json *json, const char *key, bool in_line, char opene
 
 void vs_json_object(struct vs_json *json, const char *key, bool in_line)
 {
-    open(json, key, in_line, '{', '}');
+    begin(json, key, in_line, '{', '}');
 }
 
 void vs_json_array(struct vs_json *json, const char *key, bool in_line)
 {
-    open(json, key, in_line, '[', ']');
+    begin(json, key, in_line, '[', ']');
 }
 
 void vs_json_end(struct vs_json *json)
