@@ -5,7 +5,7 @@
  * through it, keeping track of commas and indentation. The first error sticks: later calls do
  * nothing, and vs_out_flush returns it. Not thread-safe; errno is left as it was found.
  *
- * Everything that is written is valid UTF-8: bytes that are not, become U+FFFD.
+ * JSON strings and text from outside are written as valid UTF-8: bytes that are not, become U+FFFD.
  */
 #ifndef VS_REPORT_EMIT_H
 #define VS_REPORT_EMIT_H
@@ -22,8 +22,8 @@ struct vs_out {
     size_t used;
 };
 
-/* Writing waits up to two seconds in all for a descriptor that is set not to block; SIGPIPE and
- * SIGXFSZ that a write causes never reach the program. */
+/* Writing a full buffer waits up to two seconds for a descriptor that is set not to block; SIGPIPE
+ * and SIGXFSZ that a write causes never reach the program. */
 void vs_out_to_fd(struct vs_out *out, int fd, char *buffer, size_t size);
 
 /* Keeps memory[] closed by a NUL; memory has size + 1 bytes. */
@@ -57,7 +57,7 @@ void vs_out_utc(struct vs_out *out, uint64_t unix_ns);
 
 #define VS_JSON_DEPTH 16
 
-/* Containers opened with inline set keep their contents on one line. key is NULL inside arrays. */
+/* Containers opened in_line keep their contents on one line. key is NULL inside arrays. */
 struct vs_json {
     struct vs_out *out;
     unsigned depth;

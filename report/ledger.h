@@ -7,8 +7,9 @@
  *
  * Units: bytes and nanoseconds. Addresses and contexts are plain integers.
  * Threads: every function may be called from any thread unless its comment says otherwise. The
- * functions on the allocation path take one shard lock, make no system call (but the rare growth of
- * a shard) and no malloc.
+ * functions on the allocation path take one shard's lock, and the timeline's when a time bucket
+ * begins or sees a new peak; no malloc, and no system call but for the rare growth of a shard or a
+ * nap where a lock stays held.
  * Fork: a child must not use the ledger of its parent; it calls vs_ledger_open again and gets a
  * fresh one (no lock of the parent's is touched).
  */
@@ -67,8 +68,8 @@ int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *device);
 
 /* An allocation that succeeded: counts it and remembers it (at_ns is set here). One that no host
  * memory can be had for, or whose device or kind is out of range, is not counted, but said in the
- * report's notes. A second allocation at the same address
- * without a free between replaces the first, which counts as freed (the driver knows better). */
+ * report's notes. A second allocation at the same address without a free between replaces the
+ * first, which counts as freed (the driver knows better). */
 void vs_ledger_alloc(const struct vs_alloc *alloc);
 
 /* A free in two steps, because the driver may hand an address out again before its own free

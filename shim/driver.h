@@ -2,8 +2,9 @@
  * The driver behind the shim: where it is, its entry points, and the map from real pointer to hook.
  *
  * Found at the first look-up of one of its names, whichever way that came; immutable and kept
- * loaded from then on. Everything here is lock-free: the first look-up may happen inside a dlopen
- * that holds the loader's lock, so waiting for another thread could be waiting for ourselves.
+ * loaded from then on. The first look-up may happen inside a dlopen, whose thread holds the
+ * loader's lock: that one is recursive and may be taken here, but there is no other, since waiting
+ * for another thread could be waiting for ourselves.
  */
 #ifndef VS_SHIM_DRIVER_H
 #define VS_SHIM_DRIVER_H

@@ -109,8 +109,9 @@ EXPORT _Noreturn void _Exit(int status)
 }
 
 /*
- * The exec family. Each member comes down to one of these three, called behind us in the chain. The
- * report is written before the call and, should the call come back, taken as a report in between.
+ * The exec family, called behind us in the chain (execveat, which old C libraries lack, by its
+ * number). The report is written before the call and, should the call come back, taken as a report
+ * in between.
  */
 #define NEXT(name)                                                                                 \
     __typeof__(name) *next = (__typeof__(name) *)vs_elf_next(#name);                               \
