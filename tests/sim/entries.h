@@ -198,6 +198,12 @@
     E(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, LEGACY) \
     E(cuGreenCtxWaitEvent, "cuGreenCtxWaitEvent", 12040, LEGACY) \
     E(cuInit, "cuInit", 2000, LEGACY) \
+    E(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, LEGACY) \
+    E(cuIpcGetEventHandle, "cuIpcGetEventHandle", 4010, LEGACY) \
+    E(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, LEGACY) \
+    E(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", 4010, LEGACY) \
+    E(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, LEGACY) \
+    E(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, LEGACY) \
     E(cuKernelGetAttribute, "cuKernelGetAttribute", 12000, LEGACY) \
     E(cuKernelGetFunction, "cuKernelGetFunction", 12000, LEGACY) \
     E(cuKernelGetLibrary, "cuKernelGetLibrary", 12050, LEGACY) \
@@ -239,6 +245,7 @@
     E(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, LEGACY) \
     E(cuMemAlloc_v2, "cuMemAlloc", 3020, LEGACY) \
     E(cuMemCreate, "cuMemCreate", 10020, LEGACY) \
+    E(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, LEGACY) \
     E(cuMemFree, "cuMemFree", 2000, LEGACY) \
     E(cuMemFreeAsync, "cuMemFreeAsync", 11020, LEGACY) \
     E(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, PT) \
@@ -259,11 +266,16 @@
     E(cuMemHostRegister, "cuMemHostRegister", 4000, LEGACY) \
     E(cuMemHostRegister_v2, "cuMemHostRegister", 6050, LEGACY) \
     E(cuMemHostUnregister, "cuMemHostUnregister", 4000, LEGACY) \
+    E(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, LEGACY) \
     E(cuMemMap, "cuMemMap", 10020, LEGACY) \
     E(cuMemPoolCreate, "cuMemPoolCreate", 11020, LEGACY) \
     E(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, LEGACY) \
+    E(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020, LEGACY) \
+    E(cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle", 11020, LEGACY) \
     E(cuMemPoolGetAccess, "cuMemPoolGetAccess", 11020, LEGACY) \
     E(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, LEGACY) \
+    E(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle", 11020, LEGACY) \
+    E(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, LEGACY) \
     E(cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020, LEGACY) \
     E(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, LEGACY) \
     E(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, LEGACY) \

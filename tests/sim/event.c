@@ -17,6 +17,22 @@ static bool alive(CUevent event)
     return event != NULL && event->magic == SIM_MAGIC_EVENT;
 }
 
+CUevent sim_event_new(CUcontext ctx, unsigned flags)
+{
+    CUevent event = spare_events;
+    if (event != NULL) {
+        spare_events = event->next;
+    } else if ((event = calloc(1, sizeof *event)) != NULL) {
+        event->older = all_events;
+        all_events = event;
+    } else {
+        abort();
+    }
+    *event = (struct CUevent_st){
+        .magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx, .older = event->older};
+    return event;
+}
+
 CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
 {
     SIM_ENTRY(cuEventCreate);
@@ -28,17 +44,12 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);
     if (result == CUDA_SUCCESS) {
-        CUevent event = spare_events;
-        if (event != NULL) {
-            spare_events = event->next;
-        } else if ((event = calloc(1, sizeof *event)) != NULL) {
-            event->older = all_events;
-            all_events = event;
-        } else {
-            abort();
+        CUevent event = sim_event_new(ctx, flags);
+        if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+            event->ipc = sim_ipc_event_new();
+            if (event->ipc == NULL)
+                result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        *event = (struct CUevent_st){
-            .magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx, .older = event->older};
         *out = event;
     }
     sim_unlock();
@@ -91,6 +102,8 @@ static CUresult record(CUevent event, CUstream handle, bool pt, unsigned flags)
                      : sim_capture_event_record(stream, event);
     } else if (result == CUDA_SUCCESS) {
         struct sim_work work = {.kind = SIM_W_NOP, .what = "cuEventRecord"};
+        if (event->ipc != NULL)
+            work = sim_ipc_event_record(event->ipc);
         struct sim_op *op;
         result = sim_submit(stream, &work, &op);
         if (result == CUDA_SUCCESS) {
@@ -107,6 +120,14 @@ SIM_TWINS(cuEventRecord, cuEventRecord_ptsz, (CUevent event, CUstream stream),
 SIM_TWINS(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz,
           (CUevent event, CUstream stream, unsigned int flags), record(event, stream, pt, flags))
 
+/* What another process recorded last may be newer than our own record. */
+static CUresult wait_ipc(CUstream stream, CUevent event)
+{
+    CUresult result = event->op != NULL ? sim_submit_after(stream, event->op) : CUDA_SUCCESS;
+    struct sim_work work = sim_ipc_event_wait(event->ipc);
+    return result == CUDA_SUCCESS ? sim_submit(stream, &work, NULL) : result;
+}
+
 static CUresult wait_event(CUstream handle, bool pt, CUevent event, unsigned flags)
 {
     if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0)
@@ -121,6 +142,8 @@ static CUresult wait_event(CUstream handle, bool pt, CUevent event, unsigned fla
             result = sim_capture_event_node(stream, event, true);
         else if (sim_capturing(stream) || event->capture != NULL)
             result = sim_capture_event_wait(stream, event);
+        else if (event->ipc != NULL)
+            result = wait_ipc(stream, event);
         else if (event->op != NULL)
             result = sim_submit_after(stream, event->op);
     }
@@ -141,6 +164,8 @@ CUresult CUDAAPI cuEventQuery(CUevent event)
             event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
     if (result == CUDA_SUCCESS)
         result = event->ctx->sticky;
+    if (result == CUDA_SUCCESS && event->ipc != NULL && sim_ipc_event_pending(event->ipc))
+        result = CUDA_ERROR_NOT_READY;
     if (result == CUDA_SUCCESS && event->op != NULL) {
         if (!event->op->done)
             result = CUDA_ERROR_NOT_READY;
@@ -161,7 +186,10 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
             event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
     if (result == CUDA_SUCCESS) {
         CUcontext ctx = event->ctx;
+        struct sim_ipc_event *ipc = event->ipc;
         sim_op_wait(event->op);
+        if (ipc != NULL)
+            sim_ipc_event_synchronize(ipc);
         sim_pools_synchronised();
         result = ctx->sticky;
     }
@@ -231,6 +259,12 @@ static CUresult record_all(CUcontext ctx, CUgreenCtx green, CUevent event)
         sim_op_unref(event->op);
         event->op = green != NULL ? sim_green_marker(green) : sim_ctx_marker(ctx);
         event->capture = NULL;
+        if (event->ipc != NULL) { /* tells the other processes */
+            struct sim_work work = sim_ipc_event_record(event->ipc);
+            struct sim_op *op = sim_op_new(ctx, NULL, 0, &work);
+            sim_op_after(op, event->op);
+            sim_op_start(op);
+        }
     }
     return result;
 }
@@ -241,8 +275,10 @@ static CUresult wait_all(CUcontext ctx, CUgreenCtx green, CUevent event)
     if (!alive(event))
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_capture_context_op(ctx);
-    if (result == CUDA_SUCCESS && event->op != NULL) {
+    if (result == CUDA_SUCCESS && (event->op != NULL || event->ipc != NULL)) {
         struct sim_work work = {.kind = SIM_W_NOP, .what = "cuCtxWaitEvent"};
+        if (event->ipc != NULL)
+            work = sim_ipc_event_wait(event->ipc);
         struct sim_op *op = sim_op_new(ctx, NULL, 0, &work);
         struct sim_op **barrier = green != NULL ? &green->ctx.barrier : &ctx->barrier;
         sim_op_after(op, event->op);

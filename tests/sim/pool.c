@@ -7,24 +7,11 @@
  * 2 MiB: what is used plus what it keeps, and gives back what exceeds its threshold when the host
  * synchronises. Where an allocation does not fit, it waits for the frees that are under way.
  */
-#include "sim.h"
+#include "pool.h"
 
 #include <stdlib.h>
 
 #define STEP ((size_t)2 << 20)
-
-struct sim_pool {
-    uint32_t magic;
-    struct sim_device *device;
-    CUmemPoolProps props;
-    size_t used, used_high, reserved, reserved_high, threshold;
-    int reuse[3];
-    unsigned access[SIM_MAX_DEVICES];
-    unsigned live;    /* allocations not yet freed */
-    unsigned freeing; /* frees submitted and not done */
-    bool destroyed;
-    struct sim_pool *next;
-};
 
 static struct sim_pool *pools;
 
@@ -33,7 +20,7 @@ static size_t round_up(size_t size, size_t step)
     return (size + step - 1) / step * step;
 }
 
-static struct sim_pool *pool_new(struct sim_device *device, const CUmemPoolProps *props)
+struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *props)
 {
     struct sim_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL)
@@ -54,7 +41,7 @@ static struct sim_pool *default_pool(struct sim_device *device)
         CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
         props.location.id = device->index;
-        device->default_pool = pool_new(device, &props);
+        device->default_pool = sim_pool_new(device, &props);
     }
     if (device->pool == NULL)
         device->pool = device->default_pool;
@@ -65,6 +52,19 @@ static struct sim_pool *pool_of(CUmemoryPool handle)
 {
     struct sim_pool *pool = (struct sim_pool *)handle;
     return pool != NULL && pool->magic == SIM_MAGIC_POOL ? pool : NULL;
+}
+
+struct sim_pool *sim_pool_of(CUmemoryPool handle)
+{
+    struct sim_pool *pool = pool_of(handle);
+    return pool != NULL && !pool->destroyed ? pool : NULL;
+}
+
+/* What an imported pool cannot do. */
+static struct sim_pool *own_pool(CUmemoryPool handle)
+{
+    struct sim_pool *pool = pool_of(handle);
+    return pool != NULL && !pool->imported ? pool : NULL;
 }
 
 static void shrink(struct sim_pool *pool, size_t keep)
@@ -169,7 +169,7 @@ static CUresult alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, bool f
     struct sim_pool *pool = NULL;
     if (result == CUDA_SUCCESS) {
         default_pool(stream->ctx->device);
-        pool = from_pool ? pool_of(handle) : stream->ctx->device->pool;
+        pool = from_pool ? own_pool(handle) : stream->ctx->device->pool;
         if (pool == NULL || pool->destroyed)
             result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -274,7 +274,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
-    *out = (CUmemoryPool)pool_new(device, props);
+    *out = (CUmemoryPool)sim_pool_new(device, props);
     sim_unlock();
     return CUDA_SUCCESS;
 }
@@ -299,7 +299,7 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
     SIM_ENTRY(cuMemPoolTrimTo);
     sim_lock();
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     if (pool != NULL)
         shrink(pool, keep);
     sim_unlock();
@@ -340,7 +340,7 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
     if (value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     CUresult result = pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (pool != NULL) {
         bool settable;
@@ -363,7 +363,7 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute 
     if (value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     CUresult result = pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (pool != NULL) {
         bool settable;
@@ -456,7 +456,7 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
         return CUDA_ERROR_INVALID_DEVICE;
     sim_lock();
     default_pool(device);
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     bool good = pool != NULL && !pool->destroyed && pool->device == device;
     if (good)
         device->pool = pool;

@@ -454,6 +454,7 @@ struct CUevent_st {
     unsigned flags;
     CUcontext ctx;
     struct sim_op *op;           /* the record, NULL if never recorded */
+    struct sim_ipc_event *ipc;   /* CU_EVENT_INTERPROCESS: what processes share of it */
     struct sim_capture *capture; /* recorded inside a capture */
     struct sim_tips tips;        /* where in it */
     CUevent next;                /* free list */
@@ -519,6 +520,17 @@ void sim_pools_synchronised(void); /* host synchronised: cached memory above thr
 void sim_graph_memory_op_run(struct sim_op *op, struct sim_range *range); /* ALLOC, FREE; locked */
 void sim_graph_memory_freed(struct sim_range *range, struct sim_op *op);  /* NULL: done already */
 void sim_graph_memory_context_gone(CUcontext ctx);
+CUevent sim_event_new(CUcontext ctx, unsigned flags);
+/* ipc_event.c: records and waits as work; the last waits here, dropping the lock. */
+struct sim_ipc_event;
+struct sim_ipc_event *sim_ipc_event_new(void); /* NULL: no room */
+bool sim_ipc_event_pending(const struct sim_ipc_event *event);
+struct sim_work sim_ipc_event_record(struct sim_ipc_event *event);
+struct sim_work sim_ipc_event_wait(struct sim_ipc_event *event);
+void sim_ipc_event_synchronize(struct sim_ipc_event *event);
+/* vmm.c, for what crosses processes: the memory of a handle (NULL: no handle), one more handle. */
+struct sim_phys *sim_handle_phys(CUmemGenericAllocationHandle value, CUmemAllocationProp *prop);
+CUmemGenericAllocationHandle sim_handle_new(struct sim_phys *phys, const CUmemAllocationProp *prop);
 
 /* ---- capture.c: hooks ------------------------------------------------------------------------ */
 static inline bool sim_capturing(CUstream stream)

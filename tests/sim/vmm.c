@@ -46,7 +46,28 @@ static void drop(struct sim_handle *handle)
 static bool good_prop(const CUmemAllocationProp *prop)
 {
     return prop != NULL && prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+           prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           ((unsigned)prop->requestedHandleTypes &
+            (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)) == 0;
+}
+
+struct sim_phys *sim_handle_phys(CUmemGenericAllocationHandle value, CUmemAllocationProp *prop)
+{
+    const struct sim_handle *handle = find(value);
+    if (handle == NULL)
+        return NULL;
+    *prop = handle->prop;
+    return handle->phys;
+}
+
+CUmemGenericAllocationHandle sim_handle_new(struct sim_phys *phys, const CUmemAllocationProp *prop)
+{
+    struct sim_handle *handle = calloc(1, sizeof *handle);
+    if (handle == NULL)
+        abort();
+    *handle = (struct sim_handle){.phys = phys, .prop = *prop, .refs = 1, .next = handles};
+    handles = handle;
+    return (uintptr_t)handle;
 }
 
 CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop,
@@ -75,14 +96,14 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     CUresult result = sim_capture_unsafe(NULL);
     if (result == CUDA_SUCCESS)
         result = sim_phys_new(device->physical, size, &phys);
-    if (result == CUDA_SUCCESS) {
-        struct sim_handle *handle = calloc(1, sizeof *handle);
-        if (handle == NULL)
-            abort();
-        *handle = (struct sim_handle){.phys = phys, .prop = *prop, .refs = 1, .next = handles};
-        handles = handle;
-        *out = (uintptr_t)handle;
+    /* Its bytes have to lie where another process can reach them before anything runs on them. */
+    if (result == CUDA_SUCCESS && prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        sim_phys_share(phys) < 0) {
+        sim_phys_unref(phys);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS)
+        *out = sim_handle_new(phys, prop);
     sim_unlock();
     return result;
 }
