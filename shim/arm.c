@@ -42,7 +42,7 @@ int vs_arm_options(void)
     if (vs_process_prepare() != 0) {
         return 0;
     }
-    page = vs_process_page;
+    page = vs_process_page();
     pthread_mutex_lock(&page->arming);
     if (!page->options_loaded) {
         page->options_result = vs_options_load(&options, environ, &vs_options_to_stderr);
@@ -222,7 +222,7 @@ void vs_arm(const struct vs_driver *driver)
     if (vs_process_prepare() != 0) {
         return;
     }
-    page = vs_process_page;
+    page = vs_process_page();
     /* Too large for the stack of an unknown thread. */
     devices =
         mmap(NULL, sizeof(*devices), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

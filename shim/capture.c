@@ -17,7 +17,7 @@ bool vs_capture_records(const struct vs_guard *guard, CUstream stream,
         twin == VS_CAPTURE_PER_THREAD ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
 
     if (__builtin_expect(
-            atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed) == 0,
+            atomic_load_explicit(&vs_process_page()->active_captures, memory_order_relaxed) == 0,
             1)) {
         return false;
     }
@@ -29,20 +29,21 @@ void vs_capture_begun(CUresult result)
 {
     /* The first capture may come before we are armed, where cuInit went by unseen. */
     if (result == CUDA_SUCCESS && vs_process_prepare() == 0) {
-        atomic_fetch_add_explicit(&vs_process_page->active_captures, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&vs_process_page()->active_captures, 1, memory_order_relaxed);
     }
 }
 
 void vs_capture_ended(CUresult result)
 {
-    int32_t active = atomic_load_explicit(&vs_process_page->active_captures, memory_order_relaxed);
+    int32_t active =
+        atomic_load_explicit(&vs_process_page()->active_captures, memory_order_relaxed);
 
     switch (result) {
     case CUDA_SUCCESS:
     case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
     case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
         while (active > 0 && !atomic_compare_exchange_weak_explicit(
-                                 &vs_process_page->active_captures, &active, active - 1,
+                                 &vs_process_page()->active_captures, &active, active - 1,
                                  memory_order_relaxed, memory_order_relaxed)) {
         }
         break;

@@ -30,11 +30,11 @@
 int __cxa_at_quick_exit(void (*function)(void *), void *dso);
 
 static struct vs_process_page before_cuda; /* never written */
-struct vs_process_page *vs_process_page = &before_cuda;
+struct vs_process_page *vs_process_current = &before_cuda;
 
 static void child_after_fork(void)
 {
-    struct vs_process_page *page = vs_process_page;
+    struct vs_process_page *page = vs_process_page();
 
     if (page != &before_cuda) {
         *page = (struct vs_process_page){0};
@@ -48,7 +48,7 @@ int vs_process_prepare(void)
     size_t size = (size_t)getpagesize();
 
     _Static_assert(sizeof(struct vs_process_page) <= 4096, "one page holds it");
-    if (__atomic_load_n(&vs_process_page, __ATOMIC_ACQUIRE) != &before_cuda) {
+    if (vs_process_page() != &before_cuda) {
         return 0;
     }
     page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,8 +56,8 @@ int vs_process_prepare(void)
         return -errno;
     }
     madvise(page, size, MADV_WIPEONFORK); /* where this fails the handler below stands in */
-    if (!__atomic_compare_exchange_n(&vs_process_page, &expected, page, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE)) {
+    if (!__atomic_compare_exchange_n(&vs_process_current, &expected, page, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED)) {
         munmap(page, size);
         return 0;
     }
@@ -67,7 +67,7 @@ int vs_process_prepare(void)
 
 bool vs_process_is_owner(void)
 {
-    return vs_process_page->owner == (pid_t)syscall(SYS_getpid);
+    return vs_process_page()->owner == (pid_t)syscall(SYS_getpid);
 }
 
 static void at_exit(int status, void *arg)

@@ -33,17 +33,23 @@ struct vs_process_page {
     int options_result;
 };
 
-extern struct vs_process_page *vs_process_page; /* never NULL */
+extern struct vs_process_page *vs_process_current; /* never NULL; read by vs_process_page() */
+
+/* This process's page. No order is needed: a page is all zero when it becomes the current one. */
+static inline struct vs_process_page *vs_process_page(void)
+{
+    return __atomic_load_n(&vs_process_current, __ATOMIC_RELAXED);
+}
 
 static inline enum vs_process_state vs_process_state(void)
 {
-    return (enum vs_process_state)atomic_load_explicit(&vs_process_page->state,
+    return (enum vs_process_state)atomic_load_explicit(&vs_process_page()->state,
                                                        memory_order_acquire);
 }
 
 static inline void vs_process_set(enum vs_process_state state)
 {
-    atomic_store_explicit(&vs_process_page->state, (uint32_t)state, memory_order_release);
+    atomic_store_explicit(&vs_process_page()->state, (uint32_t)state, memory_order_release);
 }
 
 /* From one state to another; false if it was not in the first. */
@@ -51,7 +57,7 @@ static inline bool vs_process_move(enum vs_process_state from, enum vs_process_s
 {
     uint32_t expected = (uint32_t)from;
 
-    return atomic_compare_exchange_strong(&vs_process_page->state, &expected, (uint32_t)to);
+    return atomic_compare_exchange_strong(&vs_process_page()->state, &expected, (uint32_t)to);
 }
 
 /* Gives the process a page of its own that does not survive fork. Call before arming; idempotent,
