@@ -177,16 +177,12 @@ void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_opti
     state.snapshot->options = options;
     state.snapshot->option_count = option_count;
 
-    bool on_stderr = state.on_stderr;
     for (size_t i = 0; i < state.sink_count; i++) {
         int rc = write_sink(&state.sink[i], state.json[i]);
-        if (rc < 0) {
+        if (rc < 0)
             stand_in(state.sink[i].path, rc);
-            on_stderr = true;
-        }
     }
-    state.on_stderr = on_stderr;
-    if (on_stderr && stderr_is_the_same()) {
+    if (state.on_stderr && stderr_is_the_same()) {
         struct vs_out out;
         vs_out_to_fd(&out, 2, state.buffer, sizeof state.buffer);
         vs_document_text(&out, state.snapshot);
