@@ -10,16 +10,13 @@
 
 #include "report/ledger.h"
 #include "report/report.h"
+#include "report/sys.h"
 #include "shim/count.h"
 #include "shim/process.h"
 #include "shim/say.h"
 #include "shim/text.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 static struct vs_options options; /* written before the state is ARMED, read-only afterwards */
@@ -143,11 +140,6 @@ static int check_caps(struct devices *devices)
     return 0;
 }
 
-static uint64_t nanoseconds(const struct timespec *t)
-{
-    return (uint64_t)t->tv_sec * 1000000000U + (uint64_t)t->tv_nsec;
-}
-
 /*
  * CLOCK_MONOTONIC at the start of this process, from the kernel's own record (field 22 of
  * /proc/self/stat: clock ticks since boot). Where that can't be read, now.
@@ -155,19 +147,17 @@ static uint64_t nanoseconds(const struct timespec *t)
 static uint64_t process_start(void)
 {
     char text[1024];
-    struct timespec monotonic, boot;
-    uint64_t ticks = 0, age;
-    ssize_t length = -1;
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    uint64_t now = vs_sys_clock(CLOCK_MONOTONIC), boot = vs_sys_clock(CLOCK_BOOTTIME);
+    uint64_t ticks = 0, started;
+    long length = -1;
+    int fd = vs_sys_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
 
-    clock_gettime(CLOCK_MONOTONIC, &monotonic);
-    clock_gettime(CLOCK_BOOTTIME, &boot);
     if (fd >= 0) {
-        length = read(fd, text, sizeof(text) - 1);
-        close(fd);
+        length = vs_sys_read(fd, text, sizeof(text) - 1);
+        vs_sys_close(fd);
     }
     if (length <= 0) {
-        return nanoseconds(&monotonic);
+        return now;
     }
     text[length] = '\0';
     /* Field 2 is the name in parentheses and may hold anything; count from its end. */
@@ -176,13 +166,16 @@ static uint64_t process_start(void)
         at = strchr(at + 1, ' ');
     }
     if (at == NULL) {
-        return nanoseconds(&monotonic);
+        return now;
     }
     for (at++; *at >= '0' && *at <= '9'; at++) {
         ticks = ticks * 10 + (uint64_t)(*at - '0');
     }
-    age = nanoseconds(&boot) - ticks * (1000000000U / (uint64_t)sysconf(_SC_CLK_TCK));
-    return age < nanoseconds(&monotonic) ? nanoseconds(&monotonic) - age : 0;
+    started = ticks * (1000000000U / (uint64_t)sysconf(_SC_CLK_TCK)); /* since boot */
+    if (started > boot) {
+        return now;
+    }
+    return boot - started < now ? now - (boot - started) : 0;
 }
 
 static void say_problem(const char *line)
@@ -224,21 +217,20 @@ void vs_arm(const struct vs_driver *driver)
     }
     page = vs_process_page();
     /* Too large for the stack of an unknown thread. */
-    devices =
-        mmap(NULL, sizeof(*devices), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (devices == MAP_FAILED) {
+    devices = vs_sys_map(sizeof(*devices));
+    if (devices == NULL) {
         return;
     }
     describe(&driver->real, devices);
 
     pthread_mutex_lock(&page->arming);
     if (vs_process_state() == VS_PROCESS_UNARMED) {
-        page->owner = (pid_t)syscall(SYS_getpid);
+        page->owner = vs_sys_getpid();
         if (fine && check_caps(devices) == 0) {
             state = open_books(devices);
         }
         vs_process_set(state);
     }
     pthread_mutex_unlock(&page->arming);
-    munmap(devices, sizeof(*devices));
+    vs_sys_unmap(devices, sizeof(*devices));
 }

@@ -4,8 +4,8 @@
 #ifndef VS_SHIM_ARM_H
 #define VS_SHIM_ARM_H
 
-#include "options.h"
 #include "shim/driver.h"
+#include "shim/options.h"
 
 /* Reads and checks the options, once per process. 0, or 1 when a cap cannot be understood (said in
  * one line): then this process must not get device memory. */

@@ -13,6 +13,7 @@
  */
 #include "shim/process.h"
 
+#include "report/sys.h"
 #include "shim/elf.h"
 #include "shim/final.h"
 
@@ -67,7 +68,7 @@ int vs_process_prepare(void)
 
 bool vs_process_is_owner(void)
 {
-    return vs_process_page()->owner == (pid_t)syscall(SYS_getpid);
+    return vs_process_page()->owner == vs_sys_getpid();
 }
 
 static void at_exit(int status, void *arg)
