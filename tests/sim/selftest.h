@@ -14,6 +14,7 @@ struct test {
 extern const struct test selftest_order[]; /* selftest_order.c: streams, events, VMM, pools */
 extern const struct test selftest_peer[];  /* selftest_peer.c: several devices, green contexts */
 extern const struct test selftest_misc[];  /* selftest_misc.c: knobs, poison, modules, attributes */
+extern const struct test selftest_share[]; /* selftest_share.c: what crosses processes */
 extern const struct test selftest_race[];  /* selftest_race.c: the race detector */
 extern const struct test selftest_graph[]; /* selftest_graph.c: graphs, their memory, races */
 extern const struct test selftest_capture[]; /* selftest_capture.c: rules of stream capture */

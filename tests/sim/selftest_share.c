@@ -1,0 +1,644 @@
+/*
+ * Self-tests of what crosses processes: the shared machine under kills, IPC, shareable handles,
+ * libnvidia-ml, and which devices a process sees. Children are this program again.
+ */
+#include "selftest.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "machine.h"
+
+#define PEER 9 /* a child's end of the socket */
+#define MIB ((size_t)1 << 20)
+
+static char share_path[64];
+
+static void forget_share(void)
+{
+    unlink(share_path);
+}
+
+static void new_share(void)
+{
+    strcpy(share_path, "/tmp/vramsim-selftest-XXXXXX");
+    CHECK(mkdtemp(share_path) != NULL && rmdir(share_path) == 0); /* a name, not yet a file */
+    CHECK(setenv("VRAMSIM_SHARE", share_path, 1) == 0);
+    atexit(forget_share);
+}
+
+static pid_t spawn(const char *name, int *socket_end)
+{
+    int ends[2] = {-1, -1};
+    if (socket_end != NULL)
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        if (socket_end != NULL) {
+            close(ends[0]);
+            dup2(ends[1], PEER);
+        }
+        execl("/proc/self/exe", "selftest", name, (char *)NULL);
+        _exit(127);
+    }
+    if (socket_end != NULL) {
+        close(ends[1]);
+        *socket_end = ends[0];
+    }
+    return pid;
+}
+
+static void put(int fd, const void *data, size_t size)
+{
+    CHECK(write(fd, data, size) == (ssize_t)size);
+}
+
+static void get(int fd, void *data, size_t size)
+{
+    CHECK(recv(fd, data, size, MSG_WAITALL) == (ssize_t)size);
+}
+
+static void ended_well(pid_t pid)
+{
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static struct sim_totals totals(void)
+{
+    bool (*ask)(int, struct sim_totals *) = NULL;
+    *(void **)&ask = dlsym(RTLD_DEFAULT, "vramsim_totals");
+    struct sim_totals now;
+    CHECK(ask != NULL && ask(0, &now));
+    return now;
+}
+
+/* ---- the shared machine ------------------------------------------------------------------------
+ */
+#define CHILDREN 16
+#define MOST (32 * MIB) /* that a child holds at once */
+
+/* Allocates and frees for ever; never more than MOST at once, often just that. */
+static void case_share_child(void)
+{
+    start();
+    unsigned seed = (unsigned)getpid();
+    CUdeviceptr block[8] = {0};
+    for (;;) {
+        int i = rand_r(&seed) % 8;
+        if (block[i] == 0)
+            OK(cuMemAlloc(&block[i], MOST / 8));
+        else if (rand_r(&seed) % 4 == 0) {
+            OK(cuMemFree(block[i]));
+            block[i] = 0;
+        }
+    }
+}
+
+/* Children that are killed at any instruction leave the sums right and the peak true: never more
+ * than 16 children at 32 MiB, although there are far more than 16 in the course of it. */
+static void test_share_stress(void)
+{
+    new_share();
+    pid_t child[CHILDREN];
+    unsigned seed = 20250;
+    for (int i = 0; i < CHILDREN; i++)
+        child[i] = spawn("share_child", NULL);
+    double end = now_ms() + 4000;
+    unsigned killed = 0;
+    while (now_ms() < end) {
+        usleep(rand_r(&seed) % 15000);
+        int i = rand_r(&seed) % CHILDREN;
+        int status;
+        kill(child[i], SIGKILL);
+        CHECK(waitpid(child[i], &status, 0) == child[i]);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        child[i] = spawn("share_child", NULL);
+        killed++;
+    }
+    usleep(300000);
+    for (int i = 0; i < CHILDREN; i++) {
+        kill(child[i], SIGKILL);
+        CHECK(waitpid(child[i], NULL, 0) == child[i]);
+    }
+    start();
+    size_t now_free, all;
+    OK(cuMemGetInfo(&now_free, &all));
+    CHECK(killed > 20 && now_free == all);
+    struct sim_totals now = totals();
+    printf("%u killed, peak %llu, of one process %llu\n", killed, (unsigned long long)now.peak,
+           (unsigned long long)now.process_peak);
+    CHECK(now.used == 0 && now.peak <= CHILDREN * MOST && now.peak > MOST);
+    CHECK(now.process_peak == MOST);
+}
+
+static void case_share_holder(void)
+{
+    start();
+    CUdeviceptr p;
+    OK(cuMemAlloc(&p, 600 * MIB));
+    put(PEER, "x", 1);
+    pause();
+}
+
+static void case_share_full(void)
+{
+    start();
+    CUdeviceptr p;
+    IS(cuMemAlloc(&p, 600 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc(&p, 424 * MIB));
+    IS(cuMemAlloc(&p, 1), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Two processes see one machine; a killed one's memory comes back, its peak stays. */
+static void test_share(void)
+{
+    new_share();
+    int end;
+    char c;
+    pid_t holder = spawn("share_holder", &end);
+    get(end, &c, 1);
+    struct stat is;
+    CHECK(stat(share_path, &is) == 0 && (is.st_mode & 0777) == 0600);
+    expect_child("share_full", NULL, 0, NULL);
+    kill(holder, SIGKILL);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    expect_child("init_os", "VRAMSIM_MEMORY=2G", 0, "another memory size");
+    start();
+    CUdeviceptr p;
+    OK(cuMemAlloc(&p, 1000 * MIB));
+    CHECK(totals().used == 1000 * MIB && totals().peak == 1024 * MIB);
+    OK(cuMemFree(p));
+}
+
+static void case_init_os(void)
+{
+    IS(cuInit(0), CUDA_ERROR_OPERATING_SYSTEM);
+}
+
+/* What is no machine of ours is refused and left alone. */
+static void test_share_refused(void)
+{
+    new_share();
+    FILE *file = fopen(share_path, "w");
+    CHECK(file != NULL && fputs("a letter", file) >= 0 && fclose(file) == 0);
+    expect_child("init_os", NULL, 0, "is not a simulated machine");
+    struct stat is;
+    CHECK(stat(share_path, &is) == 0 && is.st_size == 8);
+    CHECK(unlink(share_path) == 0 && symlink("/tmp/nowhere-at-all", share_path) == 0);
+    expect_child("init_os", NULL, 0, "VRAMSIM_SHARE=");
+    CHECK(access("/tmp/nowhere-at-all", F_OK) != 0 && unlink(share_path) == 0);
+    expect_child("init_fine", NULL, 0, NULL);
+    CHECK(chmod(share_path, 0666) == 0);
+    expect_child("init_os", NULL, 0, "writable by others");
+}
+
+static void case_init_fine(void)
+{
+    OK(cuInit(0));
+}
+
+/* ---- IPC ---------------------------------------------------------------------------------------
+ */
+static unsigned char peek(CUdeviceptr p)
+{
+    unsigned char byte = 0;
+    OK(cuMemcpyDtoH(&byte, p, 1));
+    return byte;
+}
+
+struct ipc_words {
+    CUipcMemHandle base, inside, gone;
+    CUipcEventHandle event;
+};
+
+static void case_ipc_child(void)
+{
+    struct ipc_words words;
+    CUdeviceptr p, q, base;
+    CUevent event;
+    size_t size;
+    char c;
+    start();
+    get(PEER, &words, sizeof words);
+    IS(cuIpcOpenMemHandle(&p, words.base, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuIpcOpenMemHandle(&p, words.base, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    OK(cuIpcOpenMemHandle(&q, words.inside, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    CHECK(p == q);
+    OK(cuMemGetAddressRange(&base, &size, p + 5));
+    CHECK(base == p && size == 4 * MIB && peek(p) == 0x11 && peek(p + MIB) == 0x22);
+    IS(cuMemFree(p), CUDA_ERROR_INVALID_VALUE);
+    IS(cuIpcCloseMemHandle(p + 512), CUDA_ERROR_INVALID_VALUE);
+    CUipcMemHandle again;
+    IS(cuIpcGetMemHandle(&again, p), CUDA_ERROR_INVALID_VALUE);
+    OK(cuIpcCloseMemHandle(p));
+    OK(cuMemsetD8(p + 1, 0x33, 1));
+    IS(cuIpcOpenMemHandle(&q, words.gone, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+       CUDA_ERROR_INVALID_VALUE);
+    OK(cuIpcOpenEventHandle(&event, words.event));
+    put(PEER, "1", 1);
+    get(PEER, &c, 1); /* recorded behind a value */
+    IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    OK(cuStreamWaitEvent(NULL, event, 0));
+    IS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    put(PEER, "2", 1);
+    OK(cuEventSynchronize(event));
+    OK(cuCtxSynchronize());
+    put(PEER, "3", 1);
+    CHECK(recv(PEER, &c, 1, MSG_WAITALL) == 0); /* the exporter has ended */
+    CHECK(peek(p) == 0x11);
+    OK(cuIpcOpenMemHandle(&q, words.base, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    OK(cuIpcCloseMemHandle(p));
+    OK(cuIpcCloseMemHandle(p));
+    IS(cuIpcCloseMemHandle(p), CUDA_ERROR_INVALID_VALUE);
+    IS(cuIpcOpenMemHandle(&q, words.base, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+       CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* The exporter: a child too, since its end is part of the test. PEER is the importer. */
+static void case_ipc_exporter(void)
+{
+    struct ipc_words words;
+    CUdeviceptr p, q, flag, managed;
+    CUstream stream;
+    CUevent event, plain;
+    char c;
+    start();
+    OK(cuMemAlloc(&p, 4 * MIB));
+    OK(cuMemAlloc(&q, MIB));
+    OK(cuMemAlloc(&flag, 4));
+    OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemsetD8(p, 0x11, MIB));
+    OK(cuMemsetD8(p + MIB, 0x22, MIB));
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuIpcGetMemHandle(&words.base, p));
+    OK(cuIpcGetMemHandle(&words.inside, p + MIB));
+    OK(cuIpcGetMemHandle(&words.gone, q));
+    IS(cuIpcGetMemHandle(&words.gone, managed), CUDA_ERROR_INVALID_VALUE);
+    IS(cuIpcOpenMemHandle(&q, words.base, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+       CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuMemFree(q));
+    OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+    IS(cuIpcGetEventHandle(&words.event, plain), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuIpcGetEventHandle(&words.event, event));
+    OK(cuCtxSynchronize());
+    put(PEER, &words, sizeof words);
+    get(PEER, &c, 1);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    OK(cuEventRecord(event, stream));
+    put(PEER, "r", 1);
+    get(PEER, &c, 1);
+    OK(cuStreamWriteValue32(NULL, flag, 1, 0));
+    get(PEER, &c, 1);
+    CHECK(peek(p + 1) == 0x33);
+    OK(cuEventQuery(event));
+    OK(cuMemFree(p)); /* the importer keeps what it has open */
+}
+
+static void test_ipc(void)
+{
+    int importer;
+    pid_t child = spawn("ipc_child", &importer);
+    dup2(importer, PEER);
+    close(importer);
+    pid_t exporter = fork();
+    if (exporter == 0) {
+        execl("/proc/self/exe", "selftest", "ipc_exporter", (char *)NULL);
+        _exit(127);
+    }
+    close(PEER);
+    ended_well(exporter);
+    ended_well(child);
+}
+
+/* ---- shareable handles -------------------------------------------------------------------------
+ */
+static void send_fd(int to, int fd)
+{
+    char byte = 0;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } room = {.bytes = {0}};
+    struct iovec vector = {&byte, 1};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = room.bytes,
+                             .msg_controllen = sizeof room.bytes};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    CHECK(sendmsg(to, &message, 0) == 1);
+}
+
+static int take_fd(int from)
+{
+    char byte;
+    int fd;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } room;
+    struct iovec vector = {&byte, 1};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = room.bytes,
+                             .msg_controllen = sizeof room.bytes};
+    CHECK(recvmsg(from, &message, 0) == 1 && CMSG_FIRSTHDR(&message) != NULL);
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+static const CUmemAccessDesc both_ways = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                          .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+static CUdeviceptr map(CUmemGenericAllocationHandle handle)
+{
+    CUdeviceptr at;
+    OK(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
+    OK(cuMemMap(at, 2 * MIB, 0, handle, 0));
+    OK(cuMemSetAccess(at, 2 * MIB, &both_ways, 1));
+    return at;
+}
+
+static void case_shareable_child(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemoryPool pool;
+    CUmemPoolPtrExportData data;
+    CUdeviceptr p, q;
+    char c;
+    start();
+    int fd = take_fd(PEER), pool_fd = take_fd(PEER), copy;
+    get(PEER, &data, sizeof data);
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    IS(cuMemExportToShareableHandle(&copy, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+       CUDA_ERROR_INVALID_VALUE);
+    p = map(handle);
+    CHECK(peek(p) == 0x21);
+    OK(cuMemsetD8(p + 1, 0x22, 1));
+    OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)pool_fd,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    OK(cuMemPoolImportPointer(&p, pool, &data));
+    OK(cuMemPoolImportPointer(&q, pool, &data));
+    CHECK(p == q && peek(p) == 0x31);
+    IS(cuMemAllocFromPoolAsync(&q, 4096, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemPoolTrimTo(pool, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFreeAsync(p, NULL));
+    OK(cuStreamSynchronize(NULL));
+    IS(cuMemFree(p), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemPoolDestroy(pool));
+    OK(cuCtxSynchronize());
+    put(PEER, "1", 1);
+    CHECK(recv(PEER, &c, 1, MSG_WAITALL) == 0);
+}
+
+static void test_shareable(void)
+{
+    const CUmemAllocationHandleType posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemGenericAllocationHandle handle, again;
+    CUmemoryPool pool;
+    CUmemPoolPtrExportData data;
+    CUdeviceptr p, q;
+    int end, fd, pool_fd;
+    char c;
+    pid_t child = spawn("shareable_child", &end);
+    start();
+    OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    IS(cuMemExportToShareableHandle(&fd, handle, posix, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemRelease(handle));
+    prop.requestedHandleTypes = posix;
+    OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+    OK(cuMemExportToShareableHandle(&fd, handle, posix, 0));
+    OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, posix));
+    CHECK(again != handle);
+    OK(cuMemRelease(again));
+    IS(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)777, posix), CUDA_ERROR_UNKNOWN);
+    p = map(handle);
+    OK(cuMemsetD8(p, 0x21, 2 * MIB));
+    props.handleTypes = posix;
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemPoolExportToShareableHandle(&pool_fd, pool, posix, 0));
+    OK(cuMemAllocFromPoolAsync(&q, 10000, pool, NULL));
+    OK(cuMemsetD8(q, 0x31, 10000));
+    OK(cuCtxSynchronize());
+    IS(cuMemPoolExportPointer(&data, q + 512), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemPoolExportPointer(&data, q));
+    IS(cuMemPoolImportPointer(&q, pool, &data), CUDA_ERROR_INVALID_VALUE);
+    send_fd(end, fd);
+    send_fd(end, pool_fd);
+    put(end, &data, sizeof data);
+    get(end, &c, 1);
+    CHECK(peek(p + 1) == 0x22);
+    close(end);
+    ended_well(child);
+}
+
+/* ---- what a process sees -----------------------------------------------------------------------
+ */
+static void case_visible(void)
+{
+    char seen[64] = "";
+    int count = 0;
+    CUresult result = cuInit(0);
+    if (result == CUDA_SUCCESS)
+        OK(cuDeviceGetCount(&count));
+    snprintf(seen, sizeof seen, "%d:", (int)result);
+    for (int i = 0; i < count; i++) {
+        int bus;
+        OK(cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, i));
+        snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d", bus - 16);
+    }
+    fprintf(stderr, "sees %s;\n", seen);
+}
+
+static void sees(const char *list, const char *wanted)
+{
+    char variable[320], words[64];
+    snprintf(variable, sizeof variable, "CUDA_VISIBLE_DEVICES=%s", list);
+    snprintf(words, sizeof words, "sees %s;", wanted);
+    expect_child("visible", variable, 0, words);
+}
+
+static void test_visible(void)
+{
+    char uuid[3][48], text[256], mig[48];
+    unsigned char bytes[16];
+    for (int gpu = 0; gpu < 3; gpu++) {
+        sim_name_gpu_uuid(gpu, bytes);
+        sim_name_uuid_text("GPU", bytes, uuid[gpu]);
+    }
+    CHECK(setenv("VRAMSIM_DEVICES", "3", 1) == 0);
+    expect_child("visible", NULL, 0, "sees 0:012;");
+    sees("", "100:");
+    sees("2,0", "0:20");
+    sees(" 1, 2", "0:12");
+    sees("0,1,0", "101:");
+    sees("0,9,1", "0:0");
+    sees("1,-1,0", "0:1");
+    sees("1,,0", "0:1");
+    sees("-1", "100:");
+    sees("junk", "100:");
+    sees("4294967297", "0:1");
+    sees("0x1", "0:0");
+    snprintf(text, sizeof text, "%s,%s", uuid[2], uuid[0]);
+    sees(text, "0:20");
+    snprintf(text, sizeof text, "%.5s,%.12s", uuid[1], uuid[2]);
+    sees(text, "0:12");
+    snprintf(text, sizeof text, "%s,0", uuid[1]);
+    sees(text, "0:1");
+    snprintf(text, sizeof text, "0,%s", uuid[1]);
+    sees(text, "0:0");
+    snprintf(text, sizeof text, "%s,%.8s", uuid[1], uuid[1]);
+    sees(text, "101:");
+    snprintf(text, sizeof text, "%.8sxyz", uuid[1]);
+    sees(text, "100:");
+    sees("GPU-", "100:");
+    sees(uuid[1] + 4, "100:");
+    CHECK(setenv("VRAMSIM_MIG", "2", 1) == 0);
+    expect_child("visible", NULL, 0, "sees 0:0;");
+    sees("1,2", "0:1");
+    sim_name_mig_uuid(2, 1, bytes);
+    sim_name_uuid_text("MIG", bytes, mig);
+    sees(mig, "0:2");
+    snprintf(text, sizeof text, "MIG-%s/1/0", uuid[1]);
+    sees(text, "0:1");
+    snprintf(text, sizeof text, "MIG-%s/7/0", uuid[1]);
+    sees(text, "100:");
+}
+
+/* ---- libnvidia-ml ------------------------------------------------------------------------------
+ */
+struct nvml_process {
+    unsigned int pid;
+    unsigned long long bytes;
+    unsigned int gi, ci;
+};
+
+static void *nvml(const char *name)
+{
+    static void *library;
+    if (library == NULL)
+        library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    CHECK(library != NULL);
+    void *found = dlsym(library, name);
+    CHECK(found != NULL);
+    return found;
+}
+/* Every argument is a number or a pointer, and goes into a register of its own. */
+static int call(const char *name, uintptr_t a, uintptr_t b, uintptr_t c)
+{
+    int (*function)(uintptr_t, uintptr_t, uintptr_t);
+    *(void **)&function = nvml(name);
+    return function(a, b, c);
+}
+#define WORD(x) ((uintptr_t)(x))
+
+static void compare_nvml(unsigned long long wanted)
+{
+    void *device;
+    unsigned count = 0;
+    unsigned long long memory[3];
+    struct {
+        unsigned version;
+        unsigned long long total, reserved, free, used;
+    } second = {.version = 40u | 2u << 24};
+    struct nvml_process list[4];
+    size_t now_free, all;
+    OK(cuMemGetInfo(&now_free, &all));
+    CHECK(call("nvmlDeviceGetHandleByIndex_v2", WORD(0), WORD(&device), 0) == 0);
+    CHECK(call("nvmlDeviceGetMemoryInfo", WORD(device), WORD(memory), 0) == 0);
+    CHECK(memory[0] == all && memory[1] == now_free && memory[2] == all - now_free);
+    CHECK(call("nvmlDeviceGetMemoryInfo_v2", WORD(device), WORD(&second), 0) == 0 &&
+          second.free == now_free);
+    second.version = 7;
+    CHECK(call("nvmlDeviceGetMemoryInfo_v2", WORD(device), WORD(&second), 0) == 25);
+    CHECK(call("nvmlDeviceGetComputeRunningProcesses_v3", WORD(device), WORD(&count), WORD(NULL)) ==
+              7 &&
+          count > 0);
+    count = 4;
+    CHECK(call("nvmlDeviceGetComputeRunningProcesses_v3", WORD(device), WORD(&count), WORD(list)) ==
+          0);
+    unsigned long long sum = 0;
+    for (unsigned i = 0; i < count; i++)
+        sum += list[i].bytes;
+    CHECK(sum == wanted && memory[2] == wanted);
+}
+
+static void case_nvml_own(void)
+{
+    CUdeviceptr p;
+    char text[96];
+    void *device, *same;
+    int version;
+    start();
+    OK(cuMemAlloc(&p, 5 * MIB));
+    CHECK(call("nvmlDeviceGetCount_v2", WORD(&version), 0, 0) == 1);
+    CHECK(call("nvmlInit_v2", 0, 0, 0) == 0);
+    compare_nvml(5 * MIB);
+    CHECK(call("nvmlDeviceGetHandleByIndex_v2", WORD(0), WORD(&device), 0) == 0);
+    CHECK(call("nvmlDeviceGetUUID", WORD(device), WORD(text), WORD(96)) == 0 &&
+          strncmp(text, "GPU-", 4) == 0);
+    CHECK(call("nvmlDeviceGetHandleByUUID", WORD(text), WORD(&same), 0) == 0 && same == device);
+    CHECK(call("nvmlDeviceGetHandleByPciBusId_v2", WORD("00000000:10:00.0"), WORD(&same), 0) == 0);
+    CHECK(same == device && call("nvmlDeviceGetHandleByUUID", WORD("GPU-no"), WORD(&same), 0) == 6);
+    CHECK(call("nvmlSystemGetCudaDriverVersion", WORD(&version), 0, 0) == 0 && version == 13000);
+    CHECK(call("nvmlShutdown", 0, 0, 0) == 0 && call("nvmlShutdown", 0, 0, 0) == 1);
+}
+
+static void test_nvml(void)
+{
+    expect_child("nvml_own", NULL, 0, NULL);
+    new_share();
+    int end;
+    char c;
+    pid_t holder = spawn("share_holder", &end);
+    get(end, &c, 1);
+    start();
+    CUdeviceptr p;
+    OK(cuMemAlloc(&p, 8 * MIB));
+    CHECK(call("nvmlInit_v2", 0, 0, 0) == 0);
+    compare_nvml(608 * MIB);
+    kill(holder, SIGKILL);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    compare_nvml(8 * MIB);
+    CHECK(call("nvmlShutdown", 0, 0, 0) == 0);
+}
+
+const struct test selftest_share[] = {
+    {"share", test_share},
+    {"share_stress", test_share_stress},
+    {"share_refused", test_share_refused},
+    {"share_child", case_share_child},
+    {"share_holder", case_share_holder},
+    {"share_full", case_share_full},
+    {"init_os", case_init_os},
+    {"init_fine", case_init_fine},
+    {"ipc", test_ipc},
+    {"ipc_child", case_ipc_child},
+    {"ipc_exporter", case_ipc_exporter},
+    {"shareable", test_shareable},
+    {"shareable_child", case_shareable_child},
+    {"visible", case_visible},
+    {"visible_devices", test_visible},
+    {"nvml", test_nvml},
+    {"nvml_own", case_nvml_own},
+    {NULL, NULL},
+};
