@@ -13,7 +13,7 @@
 
 #define STEP ((size_t)2 << 20)
 
-static struct sim_pool *pools;
+static struct sim_pool *pools, *dead_pools;
 
 static size_t round_up(size_t size, size_t step)
 {
@@ -90,6 +90,8 @@ static void drop(struct sim_pool *pool)
         }
     }
     pool->magic = SIM_MAGIC_DEAD; /* kept: a stale handle gets an error */
+    pool->next = dead_pools;
+    dead_pools = pool;
 }
 
 unsigned sim_pool_access(const struct sim_pool *pool, int device)

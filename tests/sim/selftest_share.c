@@ -158,25 +158,34 @@ static void case_share_full(void)
     IS(cuMemAlloc(&p, 1), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Two processes see one machine; a killed one's memory comes back, its peak stays. */
+/* A killed process's memory comes back and is not counted together with what is taken after its
+ * end; two live processes see one machine; the peak outlives them. */
 static void test_share(void)
 {
     new_share();
+    start();
     int end;
     char c;
+    CUdeviceptr p;
     pid_t holder = spawn("share_holder", &end);
     get(end, &c, 1);
     struct stat is;
     CHECK(stat(share_path, &is) == 0 && (is.st_mode & 0777) == 0600);
-    expect_child("share_full", NULL, 0, NULL);
     kill(holder, SIGKILL);
     CHECK(waitpid(holder, NULL, 0) == holder);
-    expect_child("init_os", "VRAMSIM_MEMORY=2G", 0, "another memory size");
-    start();
-    CUdeviceptr p;
-    OK(cuMemAlloc(&p, 1000 * MIB));
-    CHECK(totals().used == 1000 * MIB && totals().peak == 1024 * MIB);
+    OK(cuMemAlloc(&p, 300 * MIB));
+    CHECK(totals().used == 300 * MIB && totals().peak == 600 * MIB);
     OK(cuMemFree(p));
+    holder = spawn("share_holder", &end);
+    get(end, &c, 1);
+    expect_child("share_full", NULL, 0, NULL);
+    CHECK(totals().used == 600 * MIB && totals().peak == 1024 * MIB);
+    kill(holder, SIGKILL);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    OK(cuMemAlloc(&p, 1000 * MIB));
+    CHECK(totals().process_peak == 1000 * MIB);
+    OK(cuMemFree(p));
+    expect_child("init_os", "VRAMSIM_MEMORY=2G", 0, "another memory size");
 }
 
 static void case_init_os(void)
