@@ -63,7 +63,9 @@
     X(cuGreenCtxWaitEvent) X(cuStreamGetGreenCtx) X(cuStreamGetCtx_v2) \
     X(cuStreamSetAttribute) X(cuStreamGetAttribute) X(cuStreamCopyAttributes) \
     X(cuModuleGetGlobal) X(cuModuleGetFunctionCount) X(cuFuncGetModule) X(cuFuncGetName) \
-    X(cuFuncGetParamInfo) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetGlobal)
+    X(cuFuncGetParamInfo) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetGlobal) \
+    X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuIpcGetEventHandle) \
+    X(cuIpcOpenEventHandle)
 /* clang-format on */
 
 #endif
