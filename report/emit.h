@@ -17,13 +17,13 @@
 struct vs_out {
     int fd; /* < 0: into memory, what does not fit is cut off */
     int error;
+    int patience_ms; /* left for a descriptor that is full */
     char *buffer;
     size_t size;
     size_t used;
 };
 
-/* Writing a full buffer waits up to two seconds for a descriptor that is set not to block; SIGPIPE
- * and SIGXFSZ that a write causes never reach the program. */
+/* Writes as quiet.h does: in all at most two seconds are spent waiting for the descriptor. */
 void vs_out_to_fd(struct vs_out *out, int fd, char *buffer, size_t size);
 
 /* Keeps memory[] closed by a NUL; memory has size + 1 bytes. */

@@ -1,10 +1,10 @@
 /*
  * The ledger (see ledger.h): counters in one mapping (layout.h), allocations in the live table.
  *
- * Invariants: an allocation is in the live table from before it is counted until after it stops
- * being counted, or is held by a caller between free_begin and free_done. What the table can't
- * remember is not counted at all, but as untracked. Bytes stop counting when the driver has freed
- * them (free_done), not before: they occupy the device until then.
+ * Invariants: an allocation is in the live table from before it is counted, and whoever takes it
+ * out counts it out: once. What the table can't remember is not counted at all, but as untracked.
+ * Bytes stop counting when the driver has freed them (free_done), not before: they occupy the
+ * device until then.
  *
  * Lock order: a shard of the live table, then (only when a context dies) `rare` or the timeline's
  * lock, which are leaves.
@@ -155,6 +155,35 @@ static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
     count_gone(alloc, &ledger->device[alloc->device].free_count, since_start(clock_ns));
 }
 
+/* rare is held. */
+static void keep_gone(const struct vs_alloc *alloc)
+{
+    uint64_t hash = (alloc->bytes * 64 + alloc->device) * VS_KIND_COUNT + alloc->kind;
+    hash = hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    for (unsigned i = 0; i < 32; i++) {
+        struct vs_ledger_gone *gone = &ledger->gone[(hash + i) % VS_LEDGER_GONE];
+        if (gone->count && (gone->bytes != alloc->bytes || gone->device != alloc->device ||
+                            gone->kind != alloc->kind))
+            continue;
+        gone->bytes = alloc->bytes;
+        gone->device = alloc->device;
+        gone->kind = alloc->kind;
+        gone->count++;
+        return;
+    }
+    ledger->gone_rest[alloc->device].bytes += alloc->bytes;
+    ledger->gone_rest[alloc->device].count++;
+}
+
+/* No longer live, but never freed. */
+static void lose(const struct vs_alloc *alloc, uint64_t t_ns)
+{
+    vs_lock_take(&ledger->rare);
+    keep_gone(alloc);
+    vs_lock_drop(&ledger->rare);
+    count_gone(alloc, &ledger->device[alloc->device].gone_count, t_ns);
+}
+
 int vs_ledger_open(uint64_t start_ns)
 {
     struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
@@ -212,29 +241,27 @@ void vs_ledger_alloc(const struct vs_alloc *given)
         untracked(alloc.bytes);
         return;
     }
-    if (rc == 1)
+    if (rc == 1 && replaced.frees > 0)
         count_free(&replaced, alloc.at_ns);
+    else if (rc == 1)
+        lose(&replaced, since_start(alloc.at_ns));
     count_alloc(&alloc);
 }
 
 bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out)
 {
-    return vs_live_take(live, address, out);
+    return vs_live_free_begin(live, address, out);
 }
 
 void vs_ledger_free_done(const struct vs_alloc *alloc)
 {
-    count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+    if (vs_live_free_done(live, alloc))
+        count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
 }
 
 void vs_ledger_free_undo(const struct vs_alloc *alloc)
 {
-    int rc = vs_live_put_back(live, alloc);
-    if (rc == 0)
-        return;
-    if (rc < 0)
-        untracked(alloc->bytes);
-    count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+    vs_live_free_undo(live, alloc);
 }
 
 bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
@@ -285,26 +312,6 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
     vs_lock_drop(&ledger->rare);
 }
 
-/* rare is held. */
-static void keep_gone(const struct vs_alloc *alloc)
-{
-    uint64_t hash = (alloc->bytes * 64 + alloc->device) * VS_KIND_COUNT + alloc->kind;
-    hash = hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-    for (unsigned i = 0; i < 32; i++) {
-        struct vs_ledger_gone *gone = &ledger->gone[(hash + i) % VS_LEDGER_GONE];
-        if (gone->count && (gone->bytes != alloc->bytes || gone->device != alloc->device ||
-                            gone->kind != alloc->kind))
-            continue;
-        gone->bytes = alloc->bytes;
-        gone->device = alloc->device;
-        gone->kind = alloc->kind;
-        gone->count++;
-        return;
-    }
-    ledger->gone_rest[alloc->device].bytes += alloc->bytes;
-    ledger->gone_rest[alloc->device].count++;
-}
-
 struct context_death {
     uint64_t context;
     uint64_t t_ns;
@@ -316,10 +323,7 @@ static bool dies(const struct vs_alloc *alloc, void *argument)
     struct context_death *death = argument;
     if (alloc->context != death->context)
         return false;
-    vs_lock_take(&ledger->rare);
-    keep_gone(alloc);
-    vs_lock_drop(&ledger->rare);
-    count_gone(alloc, &ledger->device[alloc->device].gone_count, death->t_ns);
+    lose(alloc, death->t_ns);
     death->dropped++;
     return true;
 }
@@ -328,7 +332,7 @@ size_t vs_ledger_context_gone(uint64_t context)
 {
     struct context_death death = {context, precise_now(), 0};
     if (context != 0)
-        vs_live_each(live, dies, &death);
+        vs_live_each(live, false, dies, &death);
     return death.dropped;
 }
 

@@ -51,9 +51,12 @@ struct vs_alloc {
     uint64_t address;
     uint64_t bytes;   /* what the program asked for */
     uint64_t context; /* who takes it along when it dies; 0 = nobody */
-    uint32_t device;  /* index, < VS_LEDGER_MAX_DEVICES */
-    uint32_t kind;    /* enum vs_kind */
-    uint64_t at_ns;   /* set by the ledger: CLOCK_MONOTONIC (coarse) when it was taken */
+    uint16_t device;  /* index, < VS_LEDGER_MAX_DEVICES */
+    uint8_t kind;     /* enum vs_kind */
+    /* Set by the ledger: */
+    uint8_t frees;   /* begun and not ended */
+    uint32_t serial; /* tells two at one address apart */
+    uint64_t at_ns;  /* CLOCK_MONOTONIC (coarse) when it was taken */
 };
 
 /*
@@ -66,15 +69,16 @@ int vs_ledger_open(uint64_t start_ns);
 /* Announces a device. Before its first allocation; index < VS_LEDGER_MAX_DEVICES else -EINVAL. */
 int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *device);
 
-/* An allocation that succeeded: counts it and remembers it (at_ns is set here). One that no host
- * memory can be had for, or whose device or kind is out of range, is not counted, but said in the
- * report's notes. A second allocation at the same address without a free between replaces the
- * first, which counts as freed (the driver knows better). */
+/* An allocation that succeeded: counts it and remembers it. One that still stands at the same
+ * address is gone then, for the driver knows better: freed, if a free of it is under way, else
+ * taken along by something that was not seen (a leak, as if its context had died). What can't be
+ * remembered (no memory; a device or kind out of range) is not counted, but said in a note. */
 void vs_ledger_alloc(const struct vs_alloc *alloc);
 
 /* A free in two steps, because the driver may hand an address out again before its own free
- * returns. begin: forgets the allocation and copies it to *out; false if none starts at this
- * address (nothing changes). Then the caller frees, and calls exactly one of done / undo. */
+ * returns. begin: copies the allocation that starts at this address to *out; false if none does.
+ * Then the caller frees, and calls exactly one of done / undo. Of two that free the same at once,
+ * whichever the driver says yes to counts. */
 bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out);
 void vs_ledger_free_done(const struct vs_alloc *alloc);
 void vs_ledger_free_undo(const struct vs_alloc *alloc);

@@ -50,6 +50,7 @@ struct shard {
     char *slab;          /* untouched part of the newest slab */
     size_t slab_left;
     size_t mapped;
+    uint32_t serial; /* of the last allocation */
     struct entry keeper;
 } __attribute__((aligned(64)));
 
@@ -162,74 +163,86 @@ struct vs_live *vs_live_open(void)
     return vs_sys_map(sizeof(struct vs_live));
 }
 
+/* The entry of one allocation, if it is still there; locks its shard in either case. */
+static struct entry *lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
+{
+    uint64_t mixed = mix(address);
+    *shard = shard_of(live, mixed);
+    vs_lock_take(&(*shard)->lock);
+    return address == KEEPER ? NULL : find(*shard, address, bucket_hash(mixed));
+}
+
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced)
 {
-    if (alloc->address == KEEPER)
-        return -ENOMEM;
-    uint64_t mixed = mix(alloc->address);
-    struct shard *shard = shard_of(live, mixed);
+    struct vs_alloc fresh = *alloc;
+    struct shard *shard;
+    struct entry *old = lock_entry(live, alloc->address, &shard);
     int rc = 0;
-    vs_lock_take(&shard->lock);
-    struct entry *old = find(shard, alloc->address, bucket_hash(mixed));
+    fresh.frees = 0;
+    fresh.serial = ++shard->serial;
     if (old) {
         *replaced = old->alloc;
-        old->alloc = *alloc;
+        old->alloc = fresh;
         rc = 1;
-    } else if (!insert(shard, alloc, bucket_hash(mixed))) {
+    } else if (alloc->address == KEEPER ||
+               !insert(shard, &fresh, bucket_hash(mix(alloc->address)))) {
         rc = -ENOMEM;
     }
     vs_lock_drop(&shard->lock);
     return rc;
 }
 
-int vs_live_put_back(struct vs_live *live, const struct vs_alloc *alloc)
+bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
-    uint64_t mixed = mix(alloc->address);
-    struct shard *shard = shard_of(live, mixed);
-    int rc = 1;
-    vs_lock_take(&shard->lock);
-    if (!find(shard, alloc->address, bucket_hash(mixed)))
-        rc = insert(shard, alloc, bucket_hash(mixed)) ? 0 : -ENOMEM;
-    vs_lock_drop(&shard->lock);
-    return rc;
-}
-
-bool vs_live_take(struct vs_live *live, uint64_t address, struct vs_alloc *out)
-{
-    if (address == KEEPER)
-        return false;
-    uint64_t mixed = mix(address);
-    struct shard *shard = shard_of(live, mixed);
-    vs_lock_take(&shard->lock);
-    struct entry *entry = find(shard, address, bucket_hash(mixed));
+    struct shard *shard;
+    struct entry *entry = lock_entry(live, address, &shard);
     if (entry) {
+        if (entry->alloc.frees < UINT8_MAX)
+            entry->alloc.frees++;
         *out = entry->alloc;
-        drop(shard, entry);
     }
     vs_lock_drop(&shard->lock);
     return entry != NULL;
 }
 
+bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
+{
+    struct shard *shard;
+    struct entry *entry = lock_entry(live, alloc->address, &shard);
+    bool there = entry && entry->alloc.serial == alloc->serial;
+    if (there)
+        drop(shard, entry);
+    vs_lock_drop(&shard->lock);
+    return there;
+}
+
+void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc)
+{
+    struct shard *shard;
+    struct entry *entry = lock_entry(live, alloc->address, &shard);
+    if (entry && entry->alloc.serial == alloc->serial && entry->alloc.frees > 0)
+        entry->alloc.frees--;
+    vs_lock_drop(&shard->lock);
+}
+
 bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
-    if (address == KEEPER)
-        return false;
-    uint64_t mixed = mix(address);
-    struct shard *shard = shard_of(live, mixed);
-    vs_lock_take(&shard->lock);
-    struct entry *entry = find(shard, address, bucket_hash(mixed));
+    struct shard *shard;
+    struct entry *entry = lock_entry(live, address, &shard);
     if (entry)
         *out = entry->alloc;
     vs_lock_drop(&shard->lock);
     return entry != NULL;
 }
 
-unsigned vs_live_each(struct vs_live *live, vs_live_visit *visit, void *context)
+unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, void *context)
 {
     unsigned left_out = 0;
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &live->shards[i];
-        if (!vs_lock_take_at_end(&shard->lock)) {
+        if (!at_end) {
+            vs_lock_take(&shard->lock);
+        } else if (!vs_lock_take_at_end(&shard->lock)) {
             left_out++;
             continue;
         }

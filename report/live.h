@@ -24,21 +24,26 @@ struct vs_live *vs_live_open(void);
  * -ENOMEM: not remembered. */
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced);
 
-/* As put, but one that is already there stays: 1 then. */
-int vs_live_put_back(struct vs_live *live, const struct vs_alloc *alloc);
+/* A free is under way: counts it in the entry and copies that to *out; false if none starts there.
+ */
+bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
-/* Forgets the allocation that starts at address and copies it to *out; false if there is none. */
-bool vs_live_take(struct vs_live *live, uint64_t address, struct vs_alloc *out);
+/* It was done: forgets the allocation. False if that has happened already (another free of the same
+ * was quicker, or the address is somebody else's by now). */
+bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc);
+
+/* It was refused. */
+void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc);
 
 /* Copies it to *out and keeps it. */
 bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
 /* Calls visit for each allocation with its shard locked (visit must not call back into the table);
- * those for which it returns true are forgotten. Not a snapshot when others work meanwhile. Returns
- * how many shards were left out because their lock could not be had within a second (0 but for a
- * process that ends inside one). */
+ * those for which it returns true are forgotten. Not a snapshot when others work meanwhile. at_end:
+ * a shard whose lock can't be had within a second is left out, for the process may be ending inside
+ * one. Returns how many were. */
 typedef bool vs_live_visit(const struct vs_alloc *alloc, void *context);
-unsigned vs_live_each(struct vs_live *live, vs_live_visit *visit, void *context);
+unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, void *context);
 
 /* Host memory mapped so far, in bytes, touched or not. */
 size_t vs_live_mapped_bytes(struct vs_live *live);

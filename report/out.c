@@ -1,86 +1,15 @@
 /* The output buffer of emit.h: writing to descriptors, and plain numbers. */
 #include "report/emit.h"
 
-#include <poll.h>
-#include <signal.h>
+#include <errno.h>
 #include <string.h>
 
-#include "report/sys.h"
-
-#define PATIENCE_MS 2000
-#define STEP_MS 100
-
-/* Signals that a failing write sends to its own thread: held back, and taken away if they came. */
-struct hush {
-    sigset_t ours, before, pending;
-};
-
-static void hush_begin(struct hush *hush)
-{
-    sigemptyset(&hush->ours);
-    sigaddset(&hush->ours, SIGPIPE);
-    sigaddset(&hush->ours, SIGXFSZ);
-    sigemptyset(&hush->pending);
-    sigpending(&hush->pending);
-    sigprocmask(SIG_BLOCK, &hush->ours, &hush->before);
-}
-
-static void hush_end(struct hush *hush)
-{
-    static const int signals[] = {SIGPIPE, SIGXFSZ};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        if (sigismember(&hush->pending, signals[i]) == 1)
-            continue; /* the program's own: it keeps it */
-        sigset_t one;
-        struct timespec at_once = {0, 0};
-        sigemptyset(&one);
-        sigaddset(&one, signals[i]);
-        while (sigtimedwait(&one, NULL, &at_once) < 0 && errno == EINTR)
-            ;
-    }
-    sigprocmask(SIG_SETMASK, &hush->before, NULL);
-}
-
-static long wait_writable(int fd, int *patience)
-{
-    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-    struct timespec step = {0, STEP_MS * 1000000L};
-    if (*patience <= 0)
-        return -EAGAIN;
-    long rc = VS_SYS(SYS_ppoll, &poll_fd, 1L, &step, NULL, 0L);
-    if (rc == 0 || rc == -EINTR)
-        *patience -= STEP_MS;
-    else if (rc > 0)
-        *patience -= 1; /* poll may promise what write then refuses; don't turn for ever */
-    return rc == -EINTR || rc >= 0 ? 0 : rc;
-}
-
-static int write_all(int fd, const char *from, size_t length)
-{
-    struct hush hush;
-    int patience = PATIENCE_MS;
-    int saved = errno;
-    long rc = 0;
-    hush_begin(&hush);
-    while (length > 0) {
-        rc = vs_sys_write(fd, from, length);
-        if (rc == -EINTR)
-            continue;
-        if (rc == -EAGAIN)
-            rc = wait_writable(fd, &patience);
-        if (rc < 0)
-            break;
-        from += rc;
-        length -= (size_t)rc;
-    }
-    hush_end(&hush);
-    errno = saved;
-    return rc < 0 ? (int)rc : 0;
-}
+#include "report/quiet.h"
 
 void vs_out_to_fd(struct vs_out *out, int fd, char *buffer, size_t size)
 {
-    *out = (struct vs_out){.fd = fd, .buffer = buffer, .size = size};
+    *out = (struct vs_out){
+        .fd = fd, .buffer = buffer, .size = size, .patience_ms = VS_QUIET_PATIENCE_MS};
 }
 
 void vs_out_to_memory(struct vs_out *out, char *memory, size_t size)
@@ -94,7 +23,7 @@ int vs_out_flush(struct vs_out *out)
     if (out->fd < 0)
         return out->error;
     if (out->error == 0 && out->used > 0)
-        out->error = write_all(out->fd, out->buffer, out->used);
+        out->error = vs_quiet_write(out->fd, out->buffer, out->used, &out->patience_ms);
     out->used = 0;
     return out->error;
 }

@@ -10,6 +10,7 @@
 
 #include "report/document.h"
 #include "report/pattern.h"
+#include "report/quiet.h"
 #include "report/self.h"
 #include "report/sink.h"
 #include "report/sys.h"
@@ -19,8 +20,6 @@ static struct {
     void (*say)(const char *line);
     struct vs_snapshot *snapshot;
     bool on_stderr;
-    bool stderr_known;
-    struct stat stderr_was;
     size_t sink_count;
     bool json[VS_PATTERN_ITEMS];
     struct vs_sink sink[VS_PATTERN_ITEMS];
@@ -121,7 +120,7 @@ void vs_report_claim(const char *spec, void (*say_line)(const char *line))
     if (!state.snapshot)
         state.snapshot = vs_sys_map(sizeof *state.snapshot);
     state.pid = vs_sys_getpid();
-    state.stderr_known = vs_sys_fstat(2, &state.stderr_was) == 0;
+    vs_quiet_remember_stderr();
     if (vs_pattern_parse(spec, item, &count) != NULL) {
         state.on_stderr = true;
         return;
@@ -132,14 +131,6 @@ void vs_report_claim(const char *spec, void (*say_line)(const char *line))
         else if (item[i].type != VS_PATTERN_NONE)
             claim_path(&item[i]);
     }
-}
-
-static bool stderr_is_the_same(void)
-{
-    struct stat st;
-    return state.stderr_known && vs_sys_fstat(2, &st) == 0 &&
-           st.st_dev == state.stderr_was.st_dev && st.st_ino == state.stderr_was.st_ino &&
-           st.st_rdev == state.stderr_was.st_rdev;
 }
 
 static int write_sink(struct vs_sink *sink, bool json)
@@ -182,10 +173,20 @@ void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_opti
         if (rc < 0)
             stand_in(state.sink[i].path, rc);
     }
-    if (state.on_stderr && stderr_is_the_same()) {
+    if (state.on_stderr && vs_quiet_is_stderr()) {
         struct vs_out out;
         vs_out_to_fd(&out, 2, state.buffer, sizeof state.buffer);
         vs_document_text(&out, state.snapshot);
         vs_out_flush(&out);
     }
+}
+
+void vs_report_reclaim(void)
+{
+    if (state.pid != vs_sys_getpid())
+        return;
+    /* Where it can't be had again, the report will be written without a claim. */
+    for (size_t i = 0; i < state.sink_count; i++)
+        if (state.sink[i].fd < 0)
+            vs_sink_claim(&state.sink[i], state.pid, state.sink, i);
 }

@@ -42,4 +42,8 @@ const char *vs_report_spec_check(const char *spec);
 void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_option *options,
                      size_t option_count);
 
+/* After a report for an end that did not come: takes the names again that the report was given, so
+ * that no other process gets them. */
+void vs_report_reclaim(void);
+
 #endif

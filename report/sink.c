@@ -9,6 +9,8 @@
 #define HIGH_DESCRIPTOR 100 /* out of the way of programs that count on low numbers */
 #define RACES 16
 #define NAMES 100
+#define MOST_LINKS 40
+#define LONGEST_NAME 210 /* of 255, for what goes around it */
 
 static struct vs_sink_file file_of(const struct stat *st)
 {
@@ -32,7 +34,8 @@ static bool name_is(const char *path, struct vs_sink_file file)
     return vs_sys_lstat(path, &st) == 0 && same(file_of(&st), file);
 }
 
-/* DIR/.NAME.vramshim, or DIR/.NAME.PID.N.vramshim with a number (not 0). */
+/* DIR/.NAME.vramshim, or DIR/.NAME.PID.N.vramshim with a number (not 0). Of a NAME so long that
+ * this would be too long for a name, its hash. */
 static int name_temporary(struct vs_sink *sink, int pid, unsigned number)
 {
     struct vs_out out;
@@ -40,7 +43,14 @@ static int name_temporary(struct vs_sink *sink, int pid, unsigned number)
     vs_out_to_memory(&out, sink->temporary, sizeof sink->temporary - 1);
     vs_out_raw(&out, sink->path, (size_t)(name - sink->path));
     vs_out_char(&out, '.');
-    vs_out_str(&out, name);
+    if (strlen(name) <= LONGEST_NAME) {
+        vs_out_str(&out, name);
+    } else {
+        uint64_t hash = UINT64_C(14695981039346656037);
+        for (const char *c = name; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+        vs_out_u64(&out, hash);
+    }
     if (number) {
         vs_out_char(&out, '.');
         vs_out_u64(&out, (uint64_t)pid);
@@ -81,11 +91,18 @@ static int check_file(int fd, struct vs_sink_file *file)
     return 0;
 }
 
-static int open_temporary(const struct vs_sink *sink, int more)
+/* more: O_CREAT | O_EXCL for a fresh one. The kernel applies the program's umask, or the folder's
+ * default ACL, to the final mode; where that would keep the owner out, it has to wait. */
+static int open_temporary(struct vs_sink *sink, int more)
 {
-    /* The kernel applies the program's umask, or the folder's default ACL, to the final mode. */
-    int fd = vs_sys_open(sink->temporary,
-                         O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | more, 0666);
+    struct stat st;
+    int fd =
+        vs_sys_open(sink->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | more, 0666);
+    sink->final_mode = 0;
+    if (fd >= 0 && more && vs_sys_fstat(fd, &st) == 0 && (st.st_mode & 0600) != 0600) {
+        sink->final_mode = S_IFREG | (st.st_mode & 0777);
+        VS_SYS(SYS_fchmod, fd, (st.st_mode & 0777) | 0600);
+    }
     return fd < 0 ? fd : lift(fd);
 }
 
@@ -96,7 +113,7 @@ static int open_private(struct vs_sink *sink, int pid)
     for (unsigned number = 1; number < NAMES && rc == -EEXIST; number++) {
         rc = name_temporary(sink, pid, number);
         if (rc == 0)
-            rc = open_temporary(sink, O_EXCL);
+            rc = open_temporary(sink, O_CREAT | O_EXCL);
     }
     if (rc < 0)
         return rc;
@@ -117,28 +134,45 @@ static bool held_here(struct vs_sink_file file, struct vs_sink *others, size_t o
     return false;
 }
 
+/* 0 if a file can take the place of what is at the path: nothing, or a regular file. */
+static int check_target(const char *path)
+{
+    struct stat st;
+    if (vs_sys_lstat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
+        return 0;
+    return S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
+}
+
 /* One try under the present path. -EBUSY: another process has it; -EAGAIN: a race, try again. */
 static int try_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size_t other_count)
 {
+    struct vs_sink_file file;
     struct stat st;
-    if (vs_sys_lstat(sink->path, &st) == 0 && S_ISDIR(st.st_mode))
-        return -EISDIR;
-    int rc = name_temporary(sink, pid, 0);
+    int rc = check_target(sink->path);
+    if (rc == 0)
+        rc = name_temporary(sink, pid, 0);
     if (rc < 0)
         return rc;
     /* Looked at before it is opened: opening and closing a file that we hold would drop its lock.
      */
     if (vs_sys_lstat(sink->temporary, &st) == 0 && held_here(file_of(&st), others, other_count))
         return 1;
-    int fd = open_temporary(sink, 0);
-    if (fd < 0) /* one that is there but not ours to open belongs to somebody else */
+    int fd = open_temporary(sink, O_CREAT | O_EXCL);
+    bool fresh = fd >= 0;
+    if (fd == -EEXIST)
+        fd = open_temporary(sink, 0);
+    if (fd == -ENOENT && vs_sys_lstat(sink->path, &st) == 0)
+        return -EAGAIN; /* its owner has just renamed it */
+    if (fd < 0)         /* one that is there but not ours to open belongs to somebody else */
         return vs_sys_lstat(sink->temporary, &st) == 0 ? -EBUSY : fd;
-    struct vs_sink_file file;
     rc = check_file(fd, &file);
-    if (rc == 0)
-        rc = lock(fd);
-    else
-        rc = -EBUSY;
+    if (rc < 0) {
+        if (fresh) /* files here are not ours even when we make them */
+            vs_sys_unlink(sink->temporary);
+        vs_sys_close(fd);
+        return fresh ? rc : -EBUSY;
+    }
+    rc = lock(fd);
     if (rc == -EACCES || rc == -EAGAIN)
         rc = -EBUSY;
     else if (rc == 0 && !name_is(sink->temporary, file))
@@ -167,11 +201,36 @@ static int append_pid(struct vs_sink *sink, size_t length, int pid, unsigned num
     return out.error ? -ENAMETOOLONG : 0;
 }
 
+/* Replaces a path that ends in symbolic links by the path they lead to, there or not: a rename
+ * would replace the link. The caller has the only copy. */
+static int follow_links(char path[VS_PATTERN_PATH])
+{
+    static char target[VS_PATTERN_PATH];
+    struct stat st;
+    for (int links = 0; vs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode); links++) {
+        long length = VS_SYS(SYS_readlinkat, AT_FDCWD, path, target, sizeof target - 1);
+        size_t folder;
+        if (length < 0)
+            return (int)length;
+        if (links == MOST_LINKS)
+            return -ELOOP;
+        target[length] = '\0';
+        folder = target[0] == '/' ? 0 : (size_t)(strrchr(path, '/') + 1 - path);
+        if (folder + (size_t)length >= VS_PATTERN_PATH)
+            return -ENAMETOOLONG;
+        memcpy(path + folder, target, (size_t)length + 1);
+    }
+    return 0;
+}
+
 int vs_sink_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size_t other_count)
 {
-    size_t length = strlen(sink->path);
-    int rc = -EBUSY;
     sink->fd = -1;
+    int rc = follow_links(sink->path);
+    size_t length = strlen(sink->path);
+    if (rc < 0)
+        return rc;
+    rc = -EBUSY;
     for (unsigned name = 0; name < NAMES; name++) {
         if (name > 0 && (rc = append_pid(sink, length, pid, name)) < 0)
             break;
@@ -234,7 +293,11 @@ void vs_sink_abandon(struct vs_sink *sink)
 
 int vs_sink_commit(struct vs_sink *sink)
 {
-    int rc = vs_sys_rename(sink->temporary, sink->path);
+    int rc = check_target(sink->path);
+    if (rc == 0 && sink->final_mode)
+        VS_SYS(SYS_fchmod, sink->fd, sink->final_mode & 0777);
+    if (rc == 0)
+        rc = vs_sys_rename(sink->temporary, sink->path);
     vs_sink_release(sink, true); /* after a failed rename the temporary still has its name */
     return rc;
 }
@@ -248,6 +311,8 @@ const char *vs_sink_error(int error)
         return "a part of the path is not a folder";
     case EISDIR:
         return "it is a folder";
+    case ENXIO:
+        return "it is no regular file";
     case EACCES:
     case EPERM:
         return "permission denied";

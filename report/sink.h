@@ -4,7 +4,8 @@
  * A claim is a hidden temporary file beside the target (DIR/.NAME.vramshim), held open with a POSIX
  * write lock, which is not inherited by fork and ends with the process however it ends. A path that
  * another live process has claimed gets ".PID" appended. A killed process leaves only the
- * temporary, which the next one takes over. At the end the temporary is renamed over the target.
+ * temporary, which the next one takes over. At the end the temporary is renamed over the target. A
+ * symbolic link to a file is followed; anything else that is no regular file is refused.
  *
  * The program may close or reuse any descriptor behind our back: every use first checks that it
  * still is our file. It may also remove the temporary; then a fresh one is made. Where the file
@@ -32,6 +33,7 @@ struct vs_sink {
     char temporary[VS_PATTERN_PATH];
     int fd; /* < 0: not held */
     struct vs_sink_file file;
+    unsigned final_mode; /* not 0: the umask's own mode, under which we could not work */
 };
 
 /* Claims sink->path (absolute, filled in by the caller; changed if it is taken). others: the sinks

@@ -96,7 +96,7 @@ static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledge
     for (uint32_t i = 0; i < snapshot->device_count; i++)
         expected += snapshot->devices[i].live_count;
     vs_leaks_open(&grouping, (size_t)expected);
-    unsigned left_out = vs_live_each(vs_ledger_live(), collect_leak, &grouping);
+    unsigned left_out = vs_live_each(vs_ledger_live(), true, collect_leak, &grouping);
     if (vs_lock_take_at_end(&ledger->rare)) {
         for (uint32_t i = 0; i < VS_LEDGER_GONE; i++) {
             const struct vs_ledger_gone *gone = &ledger->gone[i];

@@ -64,6 +64,11 @@ static inline int vs_sys_lstat(const char *path, struct stat *st)
     return (int)VS_SYS(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
 }
 
+static inline int vs_sys_stat(const char *path, struct stat *st)
+{
+    return (int)VS_SYS(SYS_newfstatat, AT_FDCWD, path, st, 0);
+}
+
 static inline int vs_sys_rewind_empty(int fd)
 {
     long rc = VS_SYS(SYS_ftruncate, fd, 0L);

@@ -31,13 +31,21 @@ const struct vs_options *vs_arm_resolved(void)
     return &options;
 }
 
+static bool caps_given(void)
+{
+    return options.given[VS_OPTION_LIMIT] || options.given[VS_OPTION_FRACTION] ||
+           options.given[VS_OPTION_GROUP_LIMIT];
+}
+
 int vs_arm_options(void)
 {
     struct vs_process_page *page;
     int result;
 
     if (vs_process_prepare() != 0) {
-        return 0;
+        /* No memory for a page: too little to count with. But a cap never fails open. */
+        result = vs_options_load(&options, environ, &vs_options_to_stderr);
+        return result != 0 || caps_given() ? 1 : 0;
     }
     page = vs_process_page();
     pthread_mutex_lock(&page->arming);
@@ -73,14 +81,14 @@ static void format_uuid(char *out, size_t size, const CUuuid *uuid)
     out[at] = '\0';
 }
 
-/* No call here creates a context. */
-static void describe(const struct vs_entries *real, struct devices *devices)
+/* False if the driver is not initialised. No call here creates a context. */
+static bool describe(const struct vs_entries *real, struct devices *devices)
 {
     int count = 0, version = 0;
 
     devices->count = 0;
     if (real->cuDeviceGetCount == NULL || real->cuDeviceGetCount(&count) != CUDA_SUCCESS) {
-        return;
+        return false;
     }
     if (real->cuDriverGetVersion != NULL) {
         real->cuDriverGetVersion(&version);
@@ -114,6 +122,7 @@ static void describe(const struct vs_entries *real, struct devices *devices)
         }
         devices->count++;
     }
+    return true;
 }
 
 static int check_caps(struct devices *devices)
@@ -196,11 +205,9 @@ static enum vs_process_state open_books(struct devices *devices)
     for (unsigned i = 0; i < devices->count; i++) {
         vs_ledger_add_device(i, &devices->device[i]);
     }
-    if (options.given[VS_OPTION_LIMIT] || options.given[VS_OPTION_FRACTION] ||
-        options.given[VS_OPTION_GROUP_LIMIT]) {
+    if (caps_given()) {
         vs_ledger_note("cap-not-enforced", "a cap is set, but this version does not enforce caps");
     }
-    vs_say_remember_stderr();
     vs_report_claim(options.report, say_problem);
     return VS_PROCESS_ARMED;
 }
@@ -221,16 +228,16 @@ void vs_arm(const struct vs_driver *driver)
     if (devices == NULL) {
         return;
     }
-    describe(&driver->real, devices);
-
-    pthread_mutex_lock(&page->arming);
-    if (vs_process_state() == VS_PROCESS_UNARMED) {
-        page->owner = vs_sys_getpid();
-        if (fine && check_caps(devices) == 0) {
-            state = open_books(devices);
+    if (describe(&driver->real, devices) || !fine) {
+        pthread_mutex_lock(&page->arming);
+        if (vs_process_state() == VS_PROCESS_UNARMED) {
+            page->owner = vs_sys_getpid();
+            if (fine && check_caps(devices) == 0) {
+                state = open_books(devices);
+            }
+            vs_process_set(state);
         }
-        vs_process_set(state);
+        pthread_mutex_unlock(&page->arming);
     }
-    pthread_mutex_unlock(&page->arming);
     vs_sys_unmap(devices, sizeof(*devices));
 }

@@ -11,16 +11,19 @@
 bool vs_capture_records(const struct vs_guard *guard, CUstream stream,
                         enum vs_capture_default_stream twin)
 {
-    const struct vs_entries *real = &guard->driver->real;
+    const struct vs_entries *real;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult (*query)(CUstream, CUstreamCaptureStatus *) =
-        twin == VS_CAPTURE_PER_THREAD ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
+    CUresult (*query)(CUstream, CUstreamCaptureStatus *);
 
     if (__builtin_expect(
             atomic_load_explicit(&vs_process_page()->active_captures, memory_order_relaxed) == 0,
-            1)) {
+            1) ||
+        guard->driver == NULL) {
         return false;
     }
+    real = &guard->driver->real;
+    query =
+        twin == VS_CAPTURE_PER_THREAD ? real->cuStreamIsCapturing_ptsz : real->cuStreamIsCapturing;
     return query != NULL && query(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

@@ -1,8 +1,5 @@
 /*
  * Counting what the hooks saw: the only way from the hooks to the ledger.
- *
- * Where an allocation belongs (context, device) is asked from the driver once per thread and
- * context and remembered until any context dies.
  */
 #ifndef VS_SHIM_COUNT_H
 #define VS_SHIM_COUNT_H
@@ -10,12 +7,12 @@
 #include "report/ledger.h"
 #include "shim/guard.h"
 
-/* False where no memory may be taken: a cap was refused. */
-bool vs_count_allowed(void);
+/* False where no memory may be taken: a cap was refused. Arms the shim where nothing has yet. */
+bool vs_count_allowed(const struct vs_guard *guard);
 
 /* Opens the body of a hook that allocates, after VS_HOOK_ENTER: refused memory returns at once. */
 #define VS_COUNT_ALLOW()                                                                           \
-    if (!vs_count_allowed()) {                                                                     \
+    if (!vs_count_allowed(&guard)) {                                                               \
         return CUDA_ERROR_INVALID_VALUE;                                                           \
     }
 
@@ -23,8 +20,8 @@ bool vs_count_allowed(void);
 struct vs_count_request {
     size_t bytes;
     enum vs_kind kind;
-    CUstream stream;  /* of a stream-ordered call, else NULL */
-    bool device_free; /* the memory need not be on the device of the stream (a pool was named) */
+    CUstream stream;   /* of a stream-ordered call, else NULL */
+    CUmemoryPool pool; /* that the program named, else NULL */
 };
 
 /* Result of an allocating call: counts success, failure and out-of-memory. address is read only on
@@ -40,15 +37,7 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
 bool vs_count_free_begin(const struct vs_guard *guard, CUdeviceptr address, struct vs_alloc *alloc);
 void vs_count_free_end(bool known, CUresult result, const struct vs_alloc *alloc);
 
-/* The primary context of a device, once the program has seen it; vs_count_primary_gone drops it. */
-void vs_count_primary_seen(CUdevice device, CUcontext context);
-void vs_count_primary_gone(CUdevice device);
-
-/* A stream or a context is about to go. Call before the driver does it: from then on another thread
- * may get the handle for another one. */
-void vs_count_handle_goes(void);
-
-/* A context is gone with all that was in it. */
-void vs_count_context_gone(CUcontext context);
+/* A context is gone with all that was in it; identity as vs_place_context_goes gave it. */
+void vs_count_context_gone(uint64_t identity);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * A driver object is built in a private mapping, complete, and published with one compare-and-swap:
  * two threads that build at once build the same, and one result is dropped. A published object is
- * never changed or freed, and the driver that it describes is never unloaded.
+ * never changed or freed. The driver that it describes is kept loaded from the first look-up on.
  */
 #include "shim/driver.h"
 
@@ -133,17 +133,6 @@ static void *chained(const struct vs_elf_object *object, const char *name)
     return next != NULL ? next : real;
 }
 
-/* Our pointers into the driver must stay valid from now on, whoever closes it. Found by its soname,
- * without a search. */
-static void pin(void)
-{
-    void *(*open)(const char *, int) = (void *(*)(const char *, int))vs_elf_next("dlopen");
-
-    if (open != NULL) {
-        open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    }
-}
-
 static const struct vs_driver *build(const struct vs_elf_object *object)
 {
     struct vs_driver *expected = NULL;
@@ -158,16 +147,17 @@ static const struct vs_driver *build(const struct vs_elf_object *object)
     }
     driver->start = object->start;
     driver->end = object->end;
-#define FIND(name)                                                                                 \
-    driver->real.name = (__typeof__(&name))vs_elf_symbol(object, #name);                           \
-    driver->chain.name = (__typeof__(&name))chained(object, #name);
+#define FIND(name) driver->real.name = (__typeof__(&name))vs_elf_symbol(object, #name);
+#define CHAIN(name) driver->chain.name = (__typeof__(&name))chained(object, #name);
 #define MAP(name)                                                                                  \
     map_add(driver, (void *)driver->real.name, (void *)name);                                      \
     map_add(driver, (void *)driver->chain.name, (void *)name);
     VS_ENTRY_HOOKS(FIND)
     VS_ENTRY_CALLS(FIND)
+    VS_ENTRY_HOOKS(CHAIN)
     VS_ENTRY_HOOKS(MAP)
 #undef MAP
+#undef CHAIN
 #undef FIND
     syscall(SYS_mprotect, driver, sizeof(*driver), PROT_READ);
     if (!__atomic_compare_exchange_n(&current, &expected, driver, false, __ATOMIC_ACQ_REL,
@@ -175,7 +165,6 @@ static const struct vs_driver *build(const struct vs_elf_object *object)
         syscall(SYS_munmap, driver, sizeof(*driver));
         return expected;
     }
-    pin();
     return driver;
 }
 
@@ -230,8 +219,7 @@ void *vs_driver_substitute(void *pointer)
 
         if (where == 1 && driver == NULL) {
             driver = build(&wanted.found);
-        } else if (where >= 0) {
-            /* A second driver, or an object in no namespace of ours: dlmopen. */
+        } else if (where == 1) {
             __atomic_store_n(&second_seen, true, __ATOMIC_RELAXED);
         }
     }
@@ -245,6 +233,29 @@ void *vs_driver_substitute(void *pointer)
         }
     }
     return pointer;
+}
+
+void vs_driver_pin(void)
+{
+    static bool pinned;
+    const struct vs_driver *driver = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+    void *(*open)(const char *, int);
+
+    if (driver == NULL || __atomic_load_n(&pinned, __ATOMIC_RELAXED)) {
+        return;
+    }
+    __atomic_store_n(&pinned, true, __ATOMIC_RELAXED);
+    open = (void *(*)(const char *, int))vs_elf_next("dlopen");
+    if (open != NULL && vs_elf_place_of((const void *)driver->real.cuInit) == VS_ELF_LATER) {
+        open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
+void *vs_driver_behind(const char *name, const void *caller)
+{
+    void *found = vs_elf_next(name);
+
+    return found != NULL ? found : vs_elf_own_symbol(caller, name);
 }
 
 bool vs_driver_second_seen(void)

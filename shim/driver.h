@@ -19,7 +19,7 @@
 struct vs_driver {
     uintptr_t start, end;    /* extent of libcuda's mapping */
     struct vs_entries real;  /* the driver's own functions */
-    struct vs_entries chain; /* the same, but a preload behind us that defines a name comes first */
+    struct vs_entries chain; /* hooks only: where a preload behind us defines a name, its own */
     struct {
         uintptr_t real; /* 0 = empty */
         void *hook;     /* NULL = two entries share the pointer but not the hook: left alone */
@@ -39,6 +39,16 @@ bool vs_driver_knows(const char *name);
 
 /* Does this driver have an entry point of that name? */
 bool vs_driver_has(const struct vs_driver *driver, const char *name);
+
+/* Keeps the driver loaded from now on: our pointers into it must stay valid, whoever closes it.
+ * Takes the loader's lock, so only a look-up may call it (which takes that lock itself), never a
+ * hook: the loader may be waiting for the thread that is in the hook. */
+void vs_driver_pin(void);
+
+/* What the program would have reached without us while no driver is loaded: a stub that stands in
+ * for the driver and loads it at the first call. It is behind us in search order, or in the library
+ * that calls. NULL if there is none. */
+void *vs_driver_behind(const char *name, const void *caller);
 
 /* Was a second copy of the driver seen, in another place (dlmopen, or a copy under another path)?
  * Its calls are not ours. */

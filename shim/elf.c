@@ -343,6 +343,31 @@ enum vs_elf_place vs_elf_place_of(const void *address)
     return search_place(address).place;
 }
 
+struct own {
+    uintptr_t address;
+    const char *name;
+    void *found;
+};
+
+static int visit_own(const struct vs_elf_object *object, void *arg)
+{
+    struct own *own = arg;
+
+    if (own->address - object->start >= object->end - object->start) {
+        return 0;
+    }
+    own->found = vs_elf_symbol(object, own->name);
+    return 1;
+}
+
+void *vs_elf_own_symbol(const void *address, const char *name)
+{
+    struct own own = {.address = (uintptr_t)address, .name = name};
+
+    vs_elf_each(visit_own, &own);
+    return own.found;
+}
+
 bool vs_elf_defined_before_us(const char *name, const void *except)
 {
     const ElfW(Dyn) *holder = search_place(except).holder;

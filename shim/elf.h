@@ -63,6 +63,9 @@ enum vs_elf_place {
 };
 enum vs_elf_place vs_elf_place_of(const void *address);
 
+/* This name's function in the object that holds an address, or NULL. Takes the loader's lock. */
+void *vs_elf_own_symbol(const void *address, const char *name);
+
 /* Does an object before us, other than the one with this address in it, define name? Takes
  * the loader's lock. */
 bool vs_elf_defined_before_us(const char *name, const void *except);

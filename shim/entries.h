@@ -59,6 +59,7 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
     X(cuMemFreeAsync_ptsz) \
     X(cuStreamDestroy) \
     X(cuStreamDestroy_v2) \
+    X(cuMemPoolDestroy) \
     /* contexts, which take memory along when they die */ \
     X(cuCtxDestroy) \
     X(cuCtxDestroy_v2) \
@@ -80,6 +81,8 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
 #define VS_ENTRY_CALLS(X) \
     X(cuCtxGetCurrent) \
     X(cuCtxGetDevice) \
+    X(cuCtxPopCurrent_v2) \
+    X(cuCtxPushCurrent_v2) \
     X(cuDeviceGet) \
     X(cuDeviceGetCount) \
     X(cuDeviceGetName) \

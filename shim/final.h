@@ -6,15 +6,22 @@
 
 #include "report/report.h"
 
+#include <stdbool.h>
+
+/* Is there something to report: armed, ours (a vfork child sees our memory, and must not touch it),
+ * and not reported yet? */
+bool vs_final_due(void);
+
 /*
- * Writes the report if this process is armed and owns what it knows; otherwise returns at once. The
- * first caller writes; a second thread waits until that is done (for a while), so that its _exit
- * does not cut the writing short. exit_code < 0: not known, or none.
+ * Writes the report if it is due; otherwise returns at once. The first caller writes; a second
+ * thread waits until that is done (for a while), so that its _exit does not cut the writing short.
+ * exit_code < 0: not known, or none.
  */
 void vs_final_report(enum vs_end end, int exit_code);
 
-/* The exec that was reported did not happen: counting goes on, and the next end is reported anew.
- */
+/* Writes the report before an end that may fail, an exec. Then this thread calls vs_final_resume:
+ * counting never stopped, and the next end is reported anew. */
+void vs_final_attempt(enum vs_end end, int exit_code);
 void vs_final_resume(void);
 
 #endif

@@ -39,13 +39,19 @@ static inline void vs_guard_leave(const struct vs_guard *guard)
 }
 
 /*
- * Opens a hook's body: `guard` is set up, and left when the hook returns. A missing driver or entry
- * returns at once.
+ * Opens a hook's body: `guard` is set up, and left when the hook returns. Without a driver the call
+ * goes to what is behind us, uncounted, or fails where there is nothing; so it does if the driver
+ * lacks the entry.
  */
 #define VS_HOOK_ENTER(name)                                                                        \
     __attribute__((cleanup(vs_guard_leave))) struct vs_guard guard =                               \
         vs_guard_enter(__builtin_return_address(0));                                               \
-    if (guard.driver == NULL || guard.entries->name == NULL) {                                     \
+    struct vs_entries behind; /* of which only this entry is ever set */                           \
+    if (__builtin_expect(guard.driver == NULL, 0)) {                                               \
+        behind.name = (__typeof__(&name))vs_driver_behind(#name, __builtin_return_address(0));     \
+        guard.entries = &behind;                                                                   \
+    }                                                                                              \
+    if (guard.entries->name == NULL) {                                                             \
         return vs_driver_missing;                                                                  \
     }
 

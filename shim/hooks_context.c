@@ -4,17 +4,26 @@
  * The primary context of a device lives until its last release or a reset, and keeps its handle.
  */
 #include "shim/count.h"
+#include "shim/place.h"
+
+/* The identity goes before the driver's call: once that has returned, another thread may have a new
+ * context with the same handle. */
+static CUresult after_end(CUcontext context, uint64_t identity, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        vs_count_context_gone(identity);
+    } else {
+        vs_place_context_stays(context, identity);
+    }
+    return result;
+}
 
 #define CONTEXT_DESTROY(name)                                                                      \
     VS_HOOK name(CUcontext context)                                                                \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        vs_count_handle_goes();                                                                    \
-        CUresult result = guard.entries->name(context);                                            \
-        if (guard.counts && result == CUDA_SUCCESS) {                                              \
-            vs_count_context_gone(context);                                                        \
-        }                                                                                          \
-        return result;                                                                             \
+        uint64_t identity = vs_place_context_goes(context);                                        \
+        return after_end(context, identity, guard.entries->name(context));                         \
     }
 
 CONTEXT_DESTROY(cuCtxDestroy)
@@ -26,37 +35,46 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     CUresult result = guard.entries->cuDevicePrimaryCtxRetain(context, device);
 
     if (result == CUDA_SUCCESS) {
-        vs_count_primary_seen(device, *context);
+        vs_place_primary_seen(device, *context);
     }
     return result;
 }
 
-/* A release ends the context only if it was the last. */
+#define PRIMARY_RESET(name)                                                                        \
+    VS_HOOK name(CUdevice device)                                                                  \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUcontext context = vs_place_primary(device);                                              \
+        uint64_t identity = vs_place_context_goes(context);                                        \
+        return after_end(context, identity, guard.entries->name(device));                          \
+    }
+
+PRIMARY_RESET(cuDevicePrimaryCtxReset)
+PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
+
+/* A release ends the context only if it was the last, which is known only afterwards. */
 static void after_release(const struct vs_guard *guard, CUdevice device)
 {
     unsigned int flags = 0;
     int active = 1;
 
-    if (guard->driver->real.cuDevicePrimaryCtxGetState != NULL &&
+    if (guard->driver != NULL && guard->driver->real.cuDevicePrimaryCtxGetState != NULL &&
         guard->driver->real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
         active == 0) {
-        vs_count_primary_gone(device);
+        vs_count_context_gone(vs_place_context_goes(vs_place_primary(device)));
     }
 }
 
-#define PRIMARY_END(name, then)                                                                    \
+#define PRIMARY_RELEASE(name)                                                                      \
     VS_HOOK name(CUdevice device)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        vs_count_handle_goes();                                                                    \
         CUresult result = guard.entries->name(device);                                             \
-        if (guard.counts && result == CUDA_SUCCESS) {                                              \
-            then;                                                                                  \
+        if (result == CUDA_SUCCESS) {                                                              \
+            after_release(&guard, device);                                                         \
         }                                                                                          \
         return result;                                                                             \
     }
 
-PRIMARY_END(cuDevicePrimaryCtxRelease, after_release(&guard, device))
-PRIMARY_END(cuDevicePrimaryCtxRelease_v2, after_release(&guard, device))
-PRIMARY_END(cuDevicePrimaryCtxReset, vs_count_primary_gone(device))
-PRIMARY_END(cuDevicePrimaryCtxReset_v2, vs_count_primary_gone(device))
+PRIMARY_RELEASE(cuDevicePrimaryCtxRelease)
+PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)

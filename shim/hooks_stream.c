@@ -1,11 +1,12 @@
 /*
  * Hooks: stream-ordered memory, the captures that turn such calls into graph nodes, and the ends of
- * streams.
+ * streams and pools.
  *
  * Each entry point has a _ptsz twin, in which stream 0 means the thread's own default stream.
  */
 #include "shim/capture.h"
 #include "shim/count.h"
+#include "shim/place.h"
 
 /* The two twins of each call differ in nothing but the entry they call. */
 #define ALLOC_ASYNC(name, twin)                                                                    \
@@ -34,11 +35,10 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
         if (!recorded) {                                                                           \
-            vs_count_alloc(&guard, result, address,                                                \
-                           &(struct vs_count_request){.bytes = bytes,                              \
-                                                      .kind = VS_KIND_ASYNC,                       \
-                                                      .stream = stream,                            \
-                                                      .device_free = true});                       \
+            vs_count_alloc(                                                                        \
+                &guard, result, address,                                                           \
+                &(struct vs_count_request){                                                        \
+                    .bytes = bytes, .kind = VS_KIND_ASYNC, .stream = stream, .pool = pool});       \
         }                                                                                          \
         return result;                                                                             \
     }
@@ -65,12 +65,19 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
     VS_HOOK name(CUstream stream)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        vs_count_handle_goes();                                                                    \
+        vs_place_handle_goes();                                                                    \
         return guard.entries->name(stream);                                                        \
     }
 
 STREAM_DESTROY(cuStreamDestroy)
 STREAM_DESTROY(cuStreamDestroy_v2)
+
+VS_HOOK cuMemPoolDestroy(CUmemoryPool pool)
+{
+    VS_HOOK_ENTER(cuMemPoolDestroy)
+    vs_place_handle_goes();
+    return guard.entries->cuMemPoolDestroy(pool);
+}
 
 #define BEGIN(name, parameters, arguments)                                                         \
     VS_HOOK name parameters                                                                        \

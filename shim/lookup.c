@@ -13,7 +13,9 @@
 #include "shim/elf.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 void *(*vs_lookup_real_dlsym)(void *handle, const char *name);
 void *(*vs_lookup_real_dlvsym)(void *handle, const char *name, const char *version);
@@ -56,19 +58,29 @@ static void *behind_us(const char *name)
     return result;
 }
 
+static bool is_look_up(const char *name)
+{
+    return name != NULL && (strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0);
+}
+
 int vs_lookup_wants(void *handle, const char *name, const void *caller)
 {
     const struct vs_driver *driver;
+    bool for_look_up = handle == RTLD_NEXT && is_look_up(name);
 
-    if (!vs_driver_knows(name)) {
-        return 0;
-    }
-    driver = vs_driver_get();
-    if (driver != NULL && vs_driver_contains(driver, caller)) {
+    if (!for_look_up && !vs_driver_knows(name)) {
         return 0;
     }
     if (vs_lookup_real_dlsym == NULL || vs_lookup_real_dlvsym == NULL) {
         vs_lookup_bootstrap();
+    }
+    if (for_look_up) {
+        /* A preload before us that asks for the C library's by version would go past us. */
+        return vs_elf_place_of(caller) == VS_ELF_BEFORE_US;
+    }
+    driver = vs_driver_get();
+    if (driver != NULL && vs_driver_contains(driver, caller)) {
+        return 0;
     }
     if (handle != RTLD_NEXT) {
         return 1;
@@ -78,13 +90,21 @@ int vs_lookup_wants(void *handle, const char *name, const void *caller)
            !vs_elf_defined_before_us(name, caller) && behind_us(name) == NULL;
 }
 
+/* Ours, in place of the C library's. */
+static void *own_look_up(const char *name)
+{
+    return strcmp(name, "dlsym") == 0 ? (void *)dlsym : (void *)dlvsym;
+}
+
 /* Our own export came back: right if the look-up would find the driver's without us. */
 static void *found(void *result, const char *name, const void *caller)
 {
     const struct vs_driver *driver;
 
     if (!vs_elf_is_ours(result)) {
-        return vs_driver_substitute(result);
+        result = vs_driver_substitute(result);
+        vs_driver_pin();
+        return result;
     }
     driver = vs_driver_get();
     if (driver == NULL || !vs_driver_has(driver, name)) {
@@ -103,7 +123,7 @@ void *vs_lookup_dlsym(void *handle, const char *name)
     const void *caller = __builtin_return_address(0);
 
     if (handle == RTLD_NEXT) {
-        return behind_us(name);
+        return is_look_up(name) ? own_look_up(name) : behind_us(name);
     }
     return found(vs_lookup_real_dlsym(handle, name), name, caller);
 }
@@ -113,7 +133,10 @@ void *vs_lookup_dlvsym(void *handle, const char *name, const char *version)
     const void *caller = __builtin_return_address(0);
 
     if (handle == RTLD_NEXT) {
-        return behind_us(name);
+        if (!is_look_up(name)) {
+            return behind_us(name);
+        }
+        return vs_lookup_real_dlvsym(handle, name, version) != NULL ? own_look_up(name) : NULL;
     }
     return found(vs_lookup_real_dlvsym(handle, name, version), name, caller);
 }

@@ -9,6 +9,8 @@
 #ifndef VS_SHIM_PROCESS_H
 #define VS_SHIM_PROCESS_H
 
+#include "report/lock.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,6 +20,7 @@
 enum vs_process_state {
     VS_PROCESS_UNARMED, /* CUDA not initialised here (or not yet by this child); must be 0 */
     VS_PROCESS_ARMED,   /* counting */
+    VS_PROCESS_EXEC,    /* counting still: reported, for an exec that may fail */
     VS_PROCESS_REFUSED, /* a cap that cannot hold: no memory for this process */
     VS_PROCESS_WRITING, /* the report is being written */
     VS_PROCESS_DONE,    /* the report is written: calls pass through */
@@ -29,6 +32,7 @@ struct vs_process_page {
     _Atomic int32_t active_captures; /* stream captures begun and not ended, process-wide */
     pid_t owner;                     /* valid when state is not UNARMED */
     pthread_mutex_t arming;          /* all zero is an unlocked mutex */
+    struct vs_lock contexts;         /* of place.c */
     bool options_loaded;
     int options_result;
 };
@@ -45,6 +49,14 @@ static inline enum vs_process_state vs_process_state(void)
 {
     return (enum vs_process_state)atomic_load_explicit(&vs_process_page()->state,
                                                        memory_order_acquire);
+}
+
+/* Is what the program does to be counted? */
+static inline bool vs_process_counts(void)
+{
+    enum vs_process_state state = vs_process_state();
+
+    return __builtin_expect(state == VS_PROCESS_ARMED, 1) || state == VS_PROCESS_EXEC;
 }
 
 static inline void vs_process_set(enum vs_process_state state)

@@ -25,14 +25,9 @@ enum vs_say_level {
 void vs_say_set_level(int level);
 bool vs_say_shows(int level);
 
-/*
- * Remembers what descriptor 2 is now. From then on nothing is said once descriptor 2 has become
- * something else: a program that closed it may have a database file or a socket there.
- */
-void vs_say_remember_stderr(void);
-
-/* Says one line, without a newline at its end. Conversions: those of vs_text_format. Control
- * characters are shown as '?', so that a line stays one line. */
+/* Says one line, without a newline at its end; nothing, once descriptor 2 is no longer what
+ * report/quiet.h remembers. Conversions: those of vs_text_format. Control characters are shown as
+ * '?', so that a line stays one line. */
 void vs_say(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same at most once in this process (a fork's child counts as the same one) per place in the

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "report/quiet.h"
 #include "shim/say.h"
 
 /* Descriptor 2 is a packet-mode pipe while saying: one read returns one write. */
@@ -27,7 +28,7 @@ static int redirect(void **state)
     close(ends[1]);
     reader = ends[0];
     vs_say_set_level(0);
-    vs_say_remember_stderr();
+    vs_quiet_remember_stderr();
     return 0;
 }
 
@@ -122,11 +123,11 @@ static void leaves_a_reused_descriptor_alone(void **state)
     assert_int_equal(lseek(file, 0, SEEK_END), 0);
     /* A program that starts with descriptor 2 closed has no stderr, whatever comes there later. */
     close(STDERR_FILENO);
-    vs_say_remember_stderr();
+    vs_quiet_remember_stderr();
     dup2(file, STDERR_FILENO);
     vs_say(VS_SAY_ERROR, "into a database");
     assert_int_equal(lseek(file, 0, SEEK_END), 0);
-    vs_say_remember_stderr();
+    vs_quiet_remember_stderr();
     vs_say(VS_SAY_ERROR, "now");
     assert_true(lseek(file, 0, SEEK_END) > 0);
     close(file);

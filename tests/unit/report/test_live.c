@@ -23,26 +23,74 @@ static struct vs_alloc make(uint64_t address, uint64_t bytes)
     return (struct vs_alloc){.address = address, .bytes = bytes, .context = 7, .at_ns = 9};
 }
 
+/* A whole free. */
+static bool take(struct vs_live *live, uint64_t address, struct vs_alloc *out)
+{
+    return vs_live_free_begin(live, address, out) && vs_live_free_done(live, out);
+}
+
+static void expect_like(const struct vs_alloc *a, const struct vs_alloc *b)
+{
+    assert_int_equal(a->address, b->address);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_int_equal(a->context, b->context);
+    assert_int_equal(a->at_ns, b->at_ns);
+}
+
 static void put_take_get(void **unused)
 {
     (void)unused;
     struct vs_live *live = vs_live_open();
     struct vs_alloc a = make(0x1000, 10), b = make(0x1000, 20), out = {0};
     assert_false(vs_live_get(live, 0x1000, &out));
-    assert_false(vs_live_take(live, 0x1000, &out));
+    assert_false(take(live, 0x1000, &out));
     assert_int_equal(vs_live_put(live, &a, &out), 0);
     assert_true(vs_live_get(live, 0x1000, &out));
-    assert_memory_equal(&out, &a, sizeof a);
+    expect_like(&out, &a);
     assert_false(vs_live_get(live, 0x1001, &out));
     memset(&out, 0, sizeof out);
     assert_int_equal(vs_live_put(live, &b, &out), 1);
-    assert_memory_equal(&out, &a, sizeof a);
-    assert_int_equal(vs_live_put_back(live, &a), 1);
-    assert_true(vs_live_take(live, 0x1000, &out));
-    assert_memory_equal(&out, &b, sizeof b);
-    assert_int_equal(vs_live_put_back(live, &a), 0);
-    assert_true(vs_live_take(live, 0x1000, &out));
-    assert_false(vs_live_take(live, 0x1000, &out));
+    expect_like(&out, &a);
+    assert_int_equal(out.frees, 0);
+    assert_true(take(live, 0x1000, &out));
+    expect_like(&out, &b);
+    assert_false(take(live, 0x1000, &out));
+}
+
+static void frees_under_way(void **unused)
+{
+    (void)unused;
+    struct vs_live *live = vs_live_open();
+    struct vs_alloc a = make(0x1000, 10), b = make(0x1000, 20), first, second, out;
+    assert_int_equal(vs_live_put(live, &a, &out), 0);
+    /* Two at once: one is refused, the other is done, in either order. */
+    assert_true(vs_live_free_begin(live, 0x1000, &first));
+    assert_true(vs_live_free_begin(live, 0x1000, &second));
+    vs_live_free_undo(live, &first);
+    assert_true(vs_live_free_done(live, &second));
+    assert_false(vs_live_get(live, 0x1000, &out));
+    assert_int_equal(vs_live_put(live, &a, &out), 0);
+    assert_true(vs_live_free_begin(live, 0x1000, &first));
+    assert_true(vs_live_free_begin(live, 0x1000, &second));
+    assert_true(vs_live_free_done(live, &first));
+    vs_live_free_undo(live, &second);
+    assert_false(vs_live_free_done(live, &second));
+    assert_false(vs_live_get(live, 0x1000, &out));
+    /* Refused: it stays, and nothing is under way. */
+    assert_int_equal(vs_live_put(live, &a, &out), 0);
+    assert_true(vs_live_free_begin(live, 0x1000, &first));
+    vs_live_free_undo(live, &first);
+    assert_true(vs_live_get(live, 0x1000, &out));
+    assert_int_equal(out.frees, 0);
+    /* The address comes back before the free has returned. */
+    assert_true(vs_live_free_begin(live, 0x1000, &first));
+    assert_int_equal(vs_live_put(live, &b, &out), 1);
+    assert_int_equal(out.frees, 1);
+    assert_false(vs_live_free_done(live, &first));
+    vs_live_free_undo(live, &first);
+    assert_true(vs_live_get(live, 0x1000, &out));
+    expect_like(&out, &b);
+    assert_int_equal(out.frees, 0);
 }
 
 /* Address 0 and the keeper's own must not be confused with anything inside. */
@@ -53,9 +101,9 @@ static void odd_addresses(void **unused)
     struct vs_alloc zero = make(0, 1), last = make(UINT64_MAX, 1), out;
     assert_int_equal(vs_live_put(live, &zero, &out), 0);
     assert_int_equal(vs_live_put(live, &last, &out), -ENOMEM);
-    assert_false(vs_live_take(live, UINT64_MAX, &out));
+    assert_false(take(live, UINT64_MAX, &out));
     assert_false(vs_live_get(live, UINT64_MAX, &out));
-    assert_true(vs_live_take(live, 0, &out));
+    assert_true(take(live, 0, &out));
 }
 
 /* The model: an array indexed by slot. Addresses repeat often, so that replacing happens. */
@@ -73,7 +121,7 @@ static bool check_visit(const struct vs_alloc *alloc, void *seen)
 {
     for (unsigned slot = 0; slot < SLOTS; slot++)
         if (present[slot] && model[slot].address == alloc->address) {
-            assert_memory_equal(&model[slot], alloc, sizeof *alloc);
+            expect_like(&model[slot], alloc);
             ++*(unsigned *)seen;
             return false;
         }
@@ -86,7 +134,7 @@ static void compare_all(struct vs_live *live)
     unsigned seen = 0, want = 0;
     for (unsigned slot = 0; slot < SLOTS; slot++)
         want += present[slot];
-    assert_int_equal(vs_live_each(live, check_visit, &seen), 0);
+    assert_int_equal(vs_live_each(live, true, check_visit, &seen), 0);
     assert_int_equal(seen, want);
 }
 
@@ -109,24 +157,24 @@ static void against_model(void **unused)
         case 1:
             assert_int_equal(vs_live_put(live, &alloc, &out), present[slot] ? 1 : 0);
             if (present[slot])
-                assert_memory_equal(&out, &model[slot], sizeof out);
+                expect_like(&out, &model[slot]);
             model[slot] = alloc;
             present[slot] = true;
             break;
         case 2:
-            assert_int_equal(vs_live_take(live, alloc.address, &out), present[slot]);
+            assert_int_equal(take(live, alloc.address, &out), present[slot]);
             if (present[slot])
-                assert_memory_equal(&out, &model[slot], sizeof out);
+                expect_like(&out, &model[slot]);
             present[slot] = false;
             break;
         default:
             assert_int_equal(vs_live_get(live, alloc.address, &out), present[slot]);
             if (present[slot])
-                assert_memory_equal(&out, &model[slot], sizeof out);
+                expect_like(&out, &model[slot]);
         }
         if (step % 50000 == 49999) {
             compare_all(live);
-            vs_live_each(live, drop_odd, NULL);
+            vs_live_each(live, true, drop_odd, NULL);
             for (slot = 0; slot < SLOTS; slot++)
                 present[slot] = present[slot] && !(model[slot].bytes & 1);
             compare_all(live);
@@ -147,7 +195,7 @@ static bool look_again(const struct vs_alloc *alloc, void *live)
 {
     unsigned seen = 0;
     (void)alloc;
-    skipped = vs_live_each(live, count_visit, &seen); /* this shard is locked, by ourselves */
+    skipped = vs_live_each(live, true, count_visit, &seen); /* this shard is locked, by ourselves */
     assert_int_equal(seen, 0);
     return false;
 }
@@ -159,7 +207,7 @@ static void locked_for_ever(void **unused)
     struct vs_live *live = vs_live_open();
     struct vs_alloc alloc = make(0x1000, 1), out;
     assert_int_equal(vs_live_put(live, &alloc, &out), 0);
-    assert_int_equal(vs_live_each(live, look_again, live), 0);
+    assert_int_equal(vs_live_each(live, true, look_again, live), 0);
     assert_int_equal(skipped, 1);
 }
 
@@ -185,7 +233,7 @@ static void *churn(void *argument)
             return "put failed";
     }
     for (uint64_t i = 0; i < PER_THREAD; i++) {
-        while (!vs_live_take(work->live, theirs + i * 256, &out))
+        while (!take(work->live, theirs + i * 256, &out))
             sched_yield();
         if (out.bytes != i || out.address != theirs + i * 256)
             return "took something else";
@@ -210,7 +258,7 @@ static void threads(void **unused)
         if (wrong)
             fail_msg("%s", (const char *)wrong);
     }
-    vs_live_each(live, count_visit, &left);
+    vs_live_each(live, true, count_visit, &left);
     assert_int_equal(left, 0);
 }
 
@@ -246,7 +294,7 @@ static void host_memory(void **unused)
     assert_true(each >= sizeof(struct vs_alloc)); /* or this measures nothing */
     size_t mapped = vs_live_mapped_bytes(live);
     for (uint64_t i = 0; i < COUNT; i++)
-        assert_true(vs_live_take(live, UINT64_C(0x7f0000000000) + i * 512, &out));
+        assert_true(take(live, UINT64_C(0x7f0000000000) + i * 512, &out));
     for (uint64_t i = 0; i < COUNT; i++) { /* memory is used again */
         struct vs_alloc alloc = make(UINT64_C(0x7e0000000000) + i * 512, 512);
         assert_int_equal(vs_live_put(live, &alloc, &out), 0);
@@ -285,7 +333,7 @@ static void out_of_memory(void **unused)
         if (missing != failed)
             _exit(3);
         for (uint64_t k = 0; k < i; k++)
-            vs_live_take(live, (k + 1) * 512, &out);
+            take(live, (k + 1) * 512, &out);
         struct vs_alloc again = make(512, 1); /* freed entries serve again */
         _exit(vs_live_put(live, &again, &out) == 0 ? 0 : 4);
     }
@@ -298,10 +346,10 @@ static void out_of_memory(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(put_take_get),    cmocka_unit_test(odd_addresses),
-        cmocka_unit_test(host_memory),     cmocka_unit_test(against_model),
-        cmocka_unit_test(threads),         cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(locked_for_ever),
+        cmocka_unit_test(put_take_get),  cmocka_unit_test(frees_under_way),
+        cmocka_unit_test(odd_addresses), cmocka_unit_test(host_memory),
+        cmocka_unit_test(against_model), cmocka_unit_test(threads),
+        cmocka_unit_test(out_of_memory), cmocka_unit_test(locked_for_ever),
     };
     return cmocka_run_group_tests_name("live", tests, NULL, NULL);
 }

@@ -1,0 +1,47 @@
+/*
+ * Where memory belongs: its device, and the context that takes it along when it dies.
+ *
+ * Asked from the driver once per thread and context, stream or pool, and remembered until any of
+ * them is about to go. A context is known by an identity of its own, not by its handle: the driver
+ * hands handles out again, and what belonged to the old one must not be taken for the new one's.
+ *
+ * The fast path is a few loads, and one driver call (cuCtxGetCurrent) where no stream is named.
+ */
+#ifndef VS_SHIM_PLACE_H
+#define VS_SHIM_PLACE_H
+
+#include "shim/driver.h"
+
+struct vs_place {
+    uint64_t context; /* identity; 0 = none */
+    int device;       /* -1 = unknown */
+};
+
+/* Plain memory: the thread's current context. */
+struct vs_place vs_place_of_thread(const struct vs_entries *real);
+
+/* Memory that is ordered by a stream, which need not be of the current context. It belongs to the
+ * device's pools, and they to its primary context: it outlives any other. */
+struct vs_place vs_place_of_stream(const struct vs_entries *real, CUstream stream);
+
+/* The same from a pool that the program names, which may be on another device than the stream.
+ * address: memory from it, or 0. */
+struct vs_place vs_place_of_pool(const struct vs_entries *real, CUmemoryPool pool, CUstream stream,
+                                 CUdeviceptr address);
+
+/* The program has retained this device's primary context. */
+void vs_place_primary_seen(CUdevice device, CUcontext context);
+
+/* The primary context of a device, as far as seen; NULL if it was not, or is gone. */
+CUcontext vs_place_primary(CUdevice device);
+
+/* A stream, pool or context is about to go. Call before the driver does it: from then on another
+ * thread may get the handle for another one. */
+void vs_place_handle_goes(void);
+
+/* A context is about to go. Returns its identity (0 if nothing was ever allocated in it); whoever
+ * gets the handle from now on is another. If the driver then refuses, vs_place_context_stays. */
+uint64_t vs_place_context_goes(CUcontext context);
+void vs_place_context_stays(CUcontext context, uint64_t identity);
+
+#endif
