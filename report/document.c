@@ -33,10 +33,11 @@ static void text_or_null(struct vs_json *json, const char *key, const char *text
 
 static void number_or_null(struct vs_json *json, const char *key, uint64_t value, uint64_t none)
 {
-    if (value == none)
+    if (value == none) {
         vs_json_null(json, key);
-    else
+    } else {
         vs_json_u64(json, key, value);
+    }
 }
 
 static void write_process(struct vs_json *json, const struct vs_snapshot *snapshot)
@@ -52,20 +53,23 @@ static void write_process(struct vs_json *json, const struct vs_snapshot *snapsh
     vs_json_i64(json, "ppid", process->ppid);
     vs_json_str(json, "executable", process->executable);
     vs_json_array(json, "argv", true);
-    for (uint32_t at = 0; at < process->argv_bytes; at += strlen(process->argv + at) + 1)
+    for (uint32_t at = 0; at < process->argv_bytes; at += strlen(process->argv + at) + 1) {
         vs_json_str(json, NULL, process->argv + at);
-    if (process->argv_cut)
+    }
+    if (process->argv_cut) {
         vs_json_str(json, NULL, "\xe2\x80\xa6"); /* … */
+    }
     vs_json_end(json);
     vs_json_str(json, "host", process->host);
     text_or_null(json, "rank", process->rank);
     vs_json_str(json, "started_at", started);
     vs_json_u64(json, "duration_ns", snapshot->duration_ns);
     vs_json_str(json, "end", vs_end_name(snapshot->end));
-    if (snapshot->exit_code < 0)
+    if (snapshot->exit_code < 0) {
         vs_json_null(json, "exit_code");
-    else
+    } else {
         vs_json_i64(json, "exit_code", snapshot->exit_code);
+    }
     number_or_null(json, "signal", (uint64_t)snapshot->signal, 0);
     vs_json_end(json);
 }
@@ -76,8 +80,9 @@ static void write_gauge(struct vs_json *json, const char *key,
     vs_json_object(json, key, true);
     vs_json_u64(json, "now_bytes", gauge->now);
     vs_json_u64(json, "peak_bytes", gauge->peak);
-    if (with_time)
+    if (with_time) {
         vs_json_u64(json, "peak_at_ns", gauge->peak_at_ns);
+    }
     vs_json_end(json);
 }
 
@@ -93,8 +98,9 @@ static void write_held(struct vs_json *json, const struct vs_snapshot_device *de
     write_gauge(json, "used", &device->used, false);
     vs_json_array(json, "by_kind", false);
     for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++) {
-        if (device->by_kind[kind].peak == 0)
+        if (device->by_kind[kind].peak == 0) {
             continue;
+        }
         vs_json_object(json, NULL, true);
         vs_json_str(json, "kind", vs_kind_name(kind));
         vs_json_u64(json, "now_bytes", device->by_kind[kind].now);
@@ -117,8 +123,9 @@ static void write_work(struct vs_json *json, const struct vs_snapshot_device *de
     vs_json_end(json);
     vs_json_object(json, "pool", true);
     vs_json_null(json, "backing");
-    for (size_t i = 0; i < sizeof pool_counts / sizeof *pool_counts; i++)
+    for (size_t i = 0; i < sizeof pool_counts / sizeof *pool_counts; i++) {
         vs_json_u64(json, pool_counts[i], 0);
+    }
     vs_json_end(json);
     vs_json_object(json, "fragmentation", true);
     vs_json_null(json, "internal_ratio");
@@ -159,10 +166,11 @@ static void write_leaks(struct vs_json *json, const struct vs_leaks *leaks)
         vs_json_u64(json, "bytes", leak->total_bytes);
         vs_json_u64(json, "count", leak->count);
         vs_json_bool(json, "growing", false);
-        if (various)
+        if (various) {
             vs_json_null(json, "size_bytes");
-        else
+        } else {
             vs_json_u64(json, "size_bytes", leak->size_bytes);
+        }
         vs_json_str(json, "kind", various ? NULL : vs_kind_name(leak->kind));
         vs_json_bool(json, "with_context", leak->with_context);
         vs_json_end(json);
@@ -176,8 +184,9 @@ static void write_timeline(struct vs_json *json, const struct vs_snapshot *snaps
                                           "used_bytes"};
     vs_json_object(json, "timeline", false);
     vs_json_array(json, "columns", true);
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         vs_json_str(json, NULL, columns[i]);
+    }
     vs_json_end(json);
     vs_json_array(json, "rows", false);
     for (uint32_t i = 0; i < snapshot->row_count; i++) {
@@ -196,9 +205,11 @@ static void write_timeline(struct vs_json *json, const struct vs_snapshot *snaps
 
 static uint64_t limit_of(const struct vs_snapshot *snapshot, uint32_t index)
 {
-    for (uint32_t i = 0; i < snapshot->device_count; i++)
-        if (snapshot->devices[i].index == index)
+    for (uint32_t i = 0; i < snapshot->device_count; i++) {
+        if (snapshot->devices[i].index == index) {
             return snapshot->devices[i].info.limit_bytes;
+        }
+    }
     return 0;
 }
 
@@ -243,8 +254,9 @@ void vs_document_json(struct vs_out *out, const struct vs_snapshot *snapshot)
     vs_json_end(json);
     write_process(json, snapshot);
     vs_json_object(json, "options", false);
-    for (size_t i = 0; i < snapshot->option_count; i++)
+    for (size_t i = 0; i < snapshot->option_count; i++) {
         vs_json_str(json, snapshot->options[i].name, snapshot->options[i].value);
+    }
     vs_json_end(json);
     write_devices(json, snapshot);
     write_empty(json, "sites");

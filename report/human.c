@@ -24,19 +24,23 @@ static bool form_in(uint64_t bytes, unsigned unit, struct form *form)
         form->value = (uint64_t)((scaled * 2 + one) / (one * 2));
         form->unit = unit;
         form->exact = form->value * one == scaled;
-        if (form->decimals == 0)
+        if (form->decimals == 0) {
             return form->value < 1024;
-        if (form->value < 1000)
+        }
+        if (form->value < 1000) {
             return true;
+        }
     }
 }
 
 static struct form form_of(uint64_t bytes)
 {
     struct form form = {0};
-    for (unsigned unit = 0; unit < sizeof units / sizeof *units; unit++)
-        if (form_in(bytes, unit, &form))
+    for (unsigned unit = 0; unit < sizeof units / sizeof *units; unit++) {
+        if (form_in(bytes, unit, &form)) {
             break;
+        }
+    }
     return form;
 }
 
@@ -117,12 +121,13 @@ void vs_out_foreign(struct vs_out *out, const char *text)
     while (*text) {
         size_t length = vs_utf8_length(text);
         unsigned char c = (unsigned char)*text;
-        if (length == 0)
+        if (length == 0) {
             vs_out_str(out, VS_UTF8_REPLACEMENT);
-        else if (c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0))
+        } else if (c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0)) {
             vs_out_char(out, '?'); /* would move a terminal's cursor, or worse */
-        else
+        } else {
             vs_out_raw(out, text, length);
+        }
         text += length ? length : 1;
     }
 }

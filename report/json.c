@@ -16,8 +16,9 @@ void vs_json_init(struct vs_json *json, struct vs_out *out)
 static void new_line(struct vs_json *json)
 {
     vs_out_char(json->out, '\n');
-    for (unsigned i = 0; i < json->depth; i++)
+    for (unsigned i = 0; i < json->depth; i++) {
         vs_out_str(json->out, "  ");
+    }
 }
 
 static void escape(struct vs_out *out, unsigned char c)
@@ -42,12 +43,13 @@ static void quoted(struct vs_out *out, const char *text)
     while (*text) {
         size_t length = vs_utf8_length(text);
         unsigned char c = (unsigned char)*text;
-        if (length == 0)
+        if (length == 0) {
             vs_out_str(out, VS_UTF8_REPLACEMENT);
-        else if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
+        } else if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f) {
             escape(out, c);
-        else
+        } else {
             vs_out_raw(out, text, length);
+        }
         text += length ? length : 1;
     }
     vs_out_char(out, '"');
@@ -56,12 +58,14 @@ static void quoted(struct vs_out *out, const char *text)
 /* Comma, line and key: what comes before any value. */
 static void lead(struct vs_json *json, const char *key)
 {
-    if (!json->first)
+    if (!json->first) {
         vs_out_char(json->out, ',');
-    if (json->inline_depth == 0 && json->depth > 0)
+    }
+    if (json->inline_depth == 0 && json->depth > 0) {
         new_line(json);
-    else if (!json->first)
+    } else if (!json->first) {
         vs_out_char(json->out, ' ');
+    }
     json->first = false;
     if (key) {
         quoted(json->out, key);
@@ -78,8 +82,9 @@ static void begin(struct vs_json *json, const char *key, bool in_line, char open
         return;
     }
     json->closer[json->depth++] = closer;
-    if (in_line && json->inline_depth == 0)
+    if (in_line && json->inline_depth == 0) {
         json->inline_depth = json->depth;
+    }
     json->first = true;
 }
 
@@ -96,26 +101,31 @@ void vs_json_array(struct vs_json *json, const char *key, bool in_line)
 void vs_json_end(struct vs_json *json)
 {
     bool in_line = json->inline_depth != 0;
-    if (json->depth == 0)
+    if (json->depth == 0) {
         return;
-    if (json->inline_depth == json->depth)
+    }
+    if (json->inline_depth == json->depth) {
         json->inline_depth = 0;
+    }
     json->depth--;
-    if (!in_line && !json->first)
+    if (!in_line && !json->first) {
         new_line(json);
+    }
     vs_out_char(json->out, json->closer[json->depth]);
     json->first = false;
-    if (json->depth == 0)
+    if (json->depth == 0) {
         vs_out_char(json->out, '\n');
+    }
 }
 
 void vs_json_str(struct vs_json *json, const char *key, const char *text)
 {
     lead(json, key);
-    if (text)
+    if (text) {
         quoted(json->out, text);
-    else
+    } else {
         vs_out_str(json->out, "null");
+    }
 }
 
 void vs_json_u64(struct vs_json *json, const char *key, uint64_t value)
@@ -127,8 +137,9 @@ void vs_json_u64(struct vs_json *json, const char *key, uint64_t value)
 void vs_json_i64(struct vs_json *json, const char *key, int64_t value)
 {
     lead(json, key);
-    if (value < 0)
+    if (value < 0) {
         vs_out_char(json->out, '-');
+    }
     vs_out_u64(json->out, value < 0 ? -(uint64_t)value : (uint64_t)value);
 }
 

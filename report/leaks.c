@@ -11,8 +11,9 @@ void vs_leaks_open(struct vs_leaks_grouping *grouping, size_t expected)
 {
     size_t places = 64;
     memset(grouping, 0, sizeof *grouping);
-    while (places < MOST_PLACES && places < expected * 2)
+    while (places < MOST_PLACES && places < expected * 2) {
         places *= 2;
+    }
     grouping->group = vs_sys_map(places * sizeof *grouping->group);
     grouping->places = grouping->group ? places : 0;
 }
@@ -37,8 +38,9 @@ void vs_leaks_add(struct vs_leaks_grouping *grouping, uint32_t device, uint32_t 
     for (size_t i = hash >> 40; grouping->places; i++) {
         struct vs_leak *group = &grouping->group[i & mask];
         if (group->count == 0) {
-            if (grouping->used >= grouping->places / 4 * 3)
+            if (grouping->used >= grouping->places / 4 * 3) {
                 break;
+            }
             grouping->used++;
             *group = (struct vs_leak){size_bytes, 0, 0, device, kind, with_context};
         } else if (group->size_bytes != size_bytes || group->device != device ||
@@ -55,14 +57,18 @@ void vs_leaks_add(struct vs_leaks_grouping *grouping, uint32_t device, uint32_t 
 /* A total order, so that equal ledgers give equal reports. */
 static bool larger(const struct vs_leak *a, const struct vs_leak *b)
 {
-    if (a->total_bytes != b->total_bytes)
+    if (a->total_bytes != b->total_bytes) {
         return a->total_bytes > b->total_bytes;
-    if (a->size_bytes != b->size_bytes)
+    }
+    if (a->size_bytes != b->size_bytes) {
         return a->size_bytes > b->size_bytes;
-    if (a->device != b->device)
+    }
+    if (a->device != b->device) {
         return a->device < b->device;
-    if (a->kind != b->kind)
+    }
+    if (a->kind != b->kind) {
         return a->kind < b->kind;
+    }
     return a->with_context < b->with_context;
 }
 
@@ -71,11 +77,14 @@ static void sift(struct vs_leak *heap, size_t count, size_t at)
 {
     for (;;) {
         size_t smallest = at;
-        for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
-            if (larger(&heap[smallest], &heap[child]))
+        for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++) {
+            if (larger(&heap[smallest], &heap[child])) {
                 smallest = child;
-        if (smallest == at)
+            }
+        }
+        if (smallest == at) {
             return;
+        }
         struct vs_leak held = heap[at];
         heap[at] = heap[smallest];
         heap[smallest] = held;
@@ -95,13 +104,16 @@ void vs_leaks_close(struct vs_leaks_grouping *grouping, struct vs_leaks *leaks)
 
     for (size_t i = 0; i < grouping->places; i++) {
         const struct vs_leak *group = &grouping->group[i];
-        if (group->count == 0)
+        if (group->count == 0) {
             continue;
+        }
         if (count < VS_LEAKS_LISTED) {
             heap[count++] = *group;
-            if (count == VS_LEAKS_LISTED)
-                for (size_t at = count / 2; at-- > 0;)
+            if (count == VS_LEAKS_LISTED) {
+                for (size_t at = count / 2; at-- > 0;) {
                     sift(heap, count, at);
+                }
+            }
         } else if (larger(group, &heap[0])) {
             to_rest(grouping, &heap[0]);
             heap[0] = *group;
@@ -110,20 +122,25 @@ void vs_leaks_close(struct vs_leaks_grouping *grouping, struct vs_leaks *leaks)
             to_rest(grouping, group);
         }
     }
-    if (count < VS_LEAKS_LISTED)
-        for (size_t at = count / 2; at-- > 0;)
+    if (count < VS_LEAKS_LISTED) {
+        for (size_t at = count / 2; at-- > 0;) {
             sift(heap, count, at);
+        }
+    }
     for (size_t end = count; end > 1; end--) {
         struct vs_leak smallest = heap[0];
         heap[0] = heap[end - 1];
         heap[end - 1] = smallest;
         sift(heap, end - 1, 0);
     }
-    for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++)
-        if (grouping->rest[d].count)
+    for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++) {
+        if (grouping->rest[d].count) {
             heap[count++] = grouping->rest[d];
+        }
+    }
     leaks->count = (uint32_t)count;
-    if (grouping->places)
+    if (grouping->places) {
         vs_sys_unmap(grouping->group, grouping->places * sizeof *grouping->group);
+    }
     memset(grouping, 0, sizeof *grouping);
 }

@@ -74,10 +74,12 @@ static uint64_t gauge_add(struct vs_ledger_gauge *gauge, uint64_t bytes, _Atomic
     uint64_t peak = load(&gauge->peak);
     while (after > peak) {
         if (!atomic_compare_exchange_weak_explicit(&gauge->peak, &peak, after, memory_order_relaxed,
-                                                   memory_order_relaxed))
+                                                   memory_order_relaxed)) {
             continue;
-        if (peak_at)
+        }
+        if (peak_at) {
             atomic_store_explicit(peak_at, t_ns, memory_order_relaxed);
+        }
         break;
     }
     return before;
@@ -90,10 +92,11 @@ static uint64_t gauge_sub(struct vs_ledger_gauge *gauge, uint64_t bytes)
 
 static void gauge_move(struct vs_ledger_gauge *gauge, int64_t delta, _Atomic uint64_t *peak_at)
 {
-    if (delta >= 0)
+    if (delta >= 0) {
         gauge_add(gauge, (uint64_t)delta, peak_at, precise_now());
-    else
+    } else {
         gauge_sub(gauge, -(uint64_t)delta);
+    }
 }
 
 static bool charged(uint32_t kind)
@@ -163,8 +166,9 @@ static void keep_gone(const struct vs_alloc *alloc)
     for (unsigned i = 0; i < 32; i++) {
         struct vs_ledger_gone *gone = &ledger->gone[(hash + i) % VS_LEDGER_GONE];
         if (gone->count && (gone->bytes != alloc->bytes || gone->device != alloc->device ||
-                            gone->kind != alloc->kind))
+                            gone->kind != alloc->kind)) {
             continue;
+        }
         gone->bytes = alloc->bytes;
         gone->device = alloc->device;
         gone->kind = alloc->kind;
@@ -189,8 +193,9 @@ int vs_ledger_open(uint64_t start_ns)
     struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
     struct vs_live *table = fresh ? vs_live_open() : NULL;
     if (!table) {
-        if (fresh)
+        if (fresh) {
             vs_sys_unmap(fresh, sizeof *fresh);
+        }
         return -ENOMEM;
     }
     uint64_t now = vs_sys_clock(CLOCK_MONOTONIC);
@@ -209,8 +214,9 @@ int vs_ledger_open(uint64_t start_ns)
     vs_timeline_init(&fresh->timeline);
     /* A parent's ledger: the mapping goes, its live table stays where it is (walking its slabs
      * could meet a change that another thread of the parent had under way). */
-    if (ledger)
+    if (ledger) {
         vs_sys_unmap(ledger, sizeof *ledger);
+    }
     ledger = fresh;
     live = table;
     return 0;
@@ -218,8 +224,9 @@ int vs_ledger_open(uint64_t start_ns)
 
 int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *info)
 {
-    if (index >= VS_LEDGER_MAX_DEVICES)
+    if (index >= VS_LEDGER_MAX_DEVICES) {
         return -EINVAL;
+    }
     struct vs_ledger_counters *device = &ledger->device[index];
     device->info = *info;
     device->info.uuid[sizeof info->uuid - 1] = '\0';
@@ -241,10 +248,11 @@ void vs_ledger_alloc(const struct vs_alloc *given)
         untracked(alloc.bytes);
         return;
     }
-    if (rc == 1 && replaced.frees > 0)
+    if (rc == 1 && replaced.frees > 0) {
         count_free(&replaced, alloc.at_ns);
-    else if (rc == 1)
+    } else if (rc == 1) {
         lose(&replaced, since_start(alloc.at_ns));
+    }
     count_alloc(&alloc);
 }
 
@@ -255,8 +263,9 @@ bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out)
 
 void vs_ledger_free_done(const struct vs_alloc *alloc)
 {
-    if (vs_live_free_done(live, alloc))
+    if (vs_live_free_done(live, alloc)) {
         count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+    }
 }
 
 void vs_ledger_free_undo(const struct vs_alloc *alloc)
@@ -271,35 +280,39 @@ bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
 
 void vs_ledger_reserved(uint32_t device, int64_t delta)
 {
-    if (device < VS_LEDGER_MAX_DEVICES)
+    if (device < VS_LEDGER_MAX_DEVICES) {
         gauge_move(&ledger->device[device].reserved, delta,
                    &ledger->device[device].reserved_peak_at_ns);
+    }
 }
 
 void vs_ledger_host_pinned(uint32_t device, int64_t delta)
 {
-    if (device < VS_LEDGER_MAX_DEVICES)
+    if (device < VS_LEDGER_MAX_DEVICES) {
         gauge_move(&ledger->device[device].host_pinned, delta, NULL);
+    }
 }
 
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes)
 {
     (void)bytes;
-    if (device < VS_LEDGER_MAX_DEVICES)
+    if (device < VS_LEDGER_MAX_DEVICES) {
         count(&ledger->device[device].failed_count, 1);
+    }
 }
 
 void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
                    enum vs_verdict verdict)
 {
-    if (device >= VS_LEDGER_MAX_DEVICES)
+    if (device >= VS_LEDGER_MAX_DEVICES) {
         return;
+    }
     struct vs_ledger_counters *counters = &ledger->device[device];
     uint64_t now = precise_now();
     vs_ledger_alloc_failed(device, bytes);
     vs_lock_take(&ledger->rare);
     ledger->ooms_seen++;
-    if (ledger->oom_count < VS_LEDGER_OOMS)
+    if (ledger->oom_count < VS_LEDGER_OOMS) {
         ledger->ooms[ledger->oom_count++] = (struct vs_ledger_oom){
             .t_ns = now,
             .requested_bytes = bytes,
@@ -309,6 +322,7 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
             .device = device,
             .verdict = (uint32_t)verdict,
         };
+    }
     vs_lock_drop(&ledger->rare);
 }
 
@@ -321,8 +335,9 @@ struct context_death {
 static bool dies(const struct vs_alloc *alloc, void *argument)
 {
     struct context_death *death = argument;
-    if (alloc->context != death->context)
+    if (alloc->context != death->context) {
         return false;
+    }
     lose(alloc, death->t_ns);
     death->dropped++;
     return true;
@@ -331,8 +346,9 @@ static bool dies(const struct vs_alloc *alloc, void *argument)
 size_t vs_ledger_context_gone(uint64_t context)
 {
     struct context_death death = {context, precise_now(), 0};
-    if (context != 0)
+    if (context != 0) {
         vs_live_each(live, false, dies, &death);
+    }
     return death.dropped;
 }
 
@@ -349,13 +365,16 @@ void vs_ledger_note(const char *code, const char *text)
     bool there = false;
     copy_text(note.code, sizeof note.code, code);
     copy_text(note.text, sizeof note.text, text);
-    if (!vs_lock_take_at_end(&ledger->rare))
+    if (!vs_lock_take_at_end(&ledger->rare)) {
         return;
-    for (uint32_t i = 0; i < ledger->note_count && !there; i++)
+    }
+    for (uint32_t i = 0; i < ledger->note_count && !there; i++) {
         there = memcmp(&ledger->notes[i], &note, sizeof note) == 0;
-    if (!there && ledger->note_count < VS_LEDGER_NOTES)
+    }
+    if (!there && ledger->note_count < VS_LEDGER_NOTES) {
         ledger->notes[ledger->note_count++] = note;
-    else if (!there)
+    } else if (!there) {
         ledger->notes_dropped++;
+    }
     vs_lock_drop(&ledger->rare);
 }

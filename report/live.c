@@ -86,8 +86,9 @@ static void *carve(struct shard *shard, size_t bytes)
         slab = slab < FIRST_SLAB ? FIRST_SLAB : slab > LARGEST_SLAB ? LARGEST_SLAB : slab;
         slab &= ~(size_t)4095;
         char *at = vs_sys_map(slab);
-        if (!at)
+        if (!at) {
             return NULL;
+        }
         shard->slab = at;
         shard->slab_left = slab;
         shard->mapped += slab;
@@ -100,19 +101,22 @@ static void *carve(struct shard *shard, size_t bytes)
 
 static void *bucket_memory(struct shard *shard, size_t bytes)
 {
-    if (bytes < OWN_MAPPING)
+    if (bytes < OWN_MAPPING) {
         return carve(shard, bytes);
+    }
     void *at = vs_sys_map(bytes);
-    if (at)
+    if (at) {
         shard->mapped += bytes;
+    }
     return at;
 }
 
 /* Small arrays are left behind: those outgrown add up to less than the one in use. */
 static void bucket_release(struct shard *shard, void *at, size_t bytes)
 {
-    if (bytes < OWN_MAPPING)
+    if (bytes < OWN_MAPPING) {
         return;
+    }
     vs_sys_unmap(at, bytes);
     shard->mapped -= bytes;
 }
@@ -142,17 +146,20 @@ static bool insert(struct shard *shard, const struct vs_alloc *alloc, unsigned h
 {
     if (!shard->table) {
         shard->keeper.alloc.address = KEEPER;
-        if (!add(shard, &shard->keeper, bucket_hash(mix(KEEPER))))
+        if (!add(shard, &shard->keeper, bucket_hash(mix(KEEPER)))) {
             return false;
+        }
     }
     struct entry *entry = shard->free;
-    if (entry)
+    if (entry) {
         shard->free = entry->hh.next;
-    else if (!(entry = carve(shard, sizeof *entry)))
+    } else if (!(entry = carve(shard, sizeof *entry))) {
         return false;
+    }
     entry->alloc = *alloc;
-    if (add(shard, entry, hash))
+    if (add(shard, entry, hash)) {
         return true;
+    }
     entry->hh.next = shard->free;
     shard->free = entry;
     return false;
@@ -197,8 +204,9 @@ bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc 
     struct shard *shard;
     struct entry *entry = lock_entry(live, address, &shard);
     if (entry) {
-        if (entry->alloc.frees < UINT8_MAX)
+        if (entry->alloc.frees < UINT8_MAX) {
             entry->alloc.frees++;
+        }
         *out = entry->alloc;
     }
     vs_lock_drop(&shard->lock);
@@ -210,8 +218,9 @@ bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
     struct shard *shard;
     struct entry *entry = lock_entry(live, alloc->address, &shard);
     bool there = entry && entry->alloc.serial == alloc->serial;
-    if (there)
+    if (there) {
         drop(shard, entry);
+    }
     vs_lock_drop(&shard->lock);
     return there;
 }
@@ -220,8 +229,9 @@ void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc)
 {
     struct shard *shard;
     struct entry *entry = lock_entry(live, alloc->address, &shard);
-    if (entry && entry->alloc.serial == alloc->serial && entry->alloc.frees > 0)
+    if (entry && entry->alloc.serial == alloc->serial && entry->alloc.frees > 0) {
         entry->alloc.frees--;
+    }
     vs_lock_drop(&shard->lock);
 }
 
@@ -229,8 +239,9 @@ bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
     struct shard *shard;
     struct entry *entry = lock_entry(live, address, &shard);
-    if (entry)
+    if (entry) {
         *out = entry->alloc;
+    }
     vs_lock_drop(&shard->lock);
     return entry != NULL;
 }
@@ -249,8 +260,9 @@ unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, v
         struct entry *entry, *next;
         HASH_ITER(hh, shard->table, entry, next)
         {
-            if (entry != &shard->keeper && visit(&entry->alloc, context))
+            if (entry != &shard->keeper && visit(&entry->alloc, context)) {
                 drop(shard, entry);
+            }
         }
         vs_lock_drop(&shard->lock);
     }

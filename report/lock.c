@@ -19,8 +19,9 @@ static void relax(void)
 static bool spin(struct vs_lock *lock)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0 && vs_lock_try(lock))
+        if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0 && vs_lock_try(lock)) {
             return true;
+        }
         relax();
     }
     return false;
@@ -34,18 +35,21 @@ static void nap(void)
 
 void vs_lock_wait(struct vs_lock *lock)
 {
-    while (!spin(lock))
+    while (!spin(lock)) {
         nap();
+    }
 }
 
 bool vs_lock_take_at_end(struct vs_lock *lock)
 {
-    if (vs_lock_try(lock))
+    if (vs_lock_try(lock)) {
         return true;
+    }
     uint64_t deadline = vs_sys_clock(CLOCK_MONOTONIC) + END_WAIT_NS;
     while (!spin(lock)) {
-        if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline)
+        if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline) {
             return false;
+        }
         nap();
     }
     return true;

@@ -29,8 +29,9 @@ static inline bool vs_lock_try(struct vs_lock *lock)
 
 static inline void vs_lock_take(struct vs_lock *lock)
 {
-    if (!vs_lock_try(lock))
+    if (!vs_lock_try(lock)) {
         vs_lock_wait(lock);
+    }
 }
 
 static inline void vs_lock_drop(struct vs_lock *lock)

@@ -20,10 +20,12 @@ void vs_out_to_memory(struct vs_out *out, char *memory, size_t size)
 
 int vs_out_flush(struct vs_out *out)
 {
-    if (out->fd < 0)
+    if (out->fd < 0) {
         return out->error;
-    if (out->error == 0 && out->used > 0)
+    }
+    if (out->error == 0 && out->used > 0) {
         out->error = vs_quiet_write(out->fd, out->buffer, out->used, &out->patience_ms);
+    }
     out->used = 0;
     return out->error;
 }
@@ -39,8 +41,9 @@ void vs_out_raw(struct vs_out *out, const char *from, size_t length)
         length -= part;
         if (out->fd < 0) {
             out->buffer[out->used] = '\0';
-            if (length > 0)
+            if (length > 0) {
                 out->error = -ENOSPC;
+            }
         } else if (out->used == out->size) {
             vs_out_flush(out);
         }
@@ -61,9 +64,9 @@ void vs_out_str(struct vs_out *out, const char *text)
 static unsigned digits_of(uint64_t value, char to[20])
 {
     unsigned at = 20;
-    do
+    do {
         to[--at] = (char)('0' + value % 10);
-    while ((value /= 10) != 0);
+    } while ((value /= 10) != 0);
     return at;
 }
 
@@ -71,8 +74,9 @@ void vs_out_padded(struct vs_out *out, uint64_t value, unsigned digits)
 {
     char text[20];
     unsigned at = digits_of(value, text);
-    for (unsigned have = 20 - at; have < digits; have++)
+    for (unsigned have = 20 - at; have < digits; have++) {
         vs_out_char(out, '0');
+    }
     vs_out_raw(out, text + at, 20 - at);
 }
 
@@ -86,16 +90,18 @@ void vs_out_grouped(struct vs_out *out, uint64_t value)
     char text[20];
     for (unsigned at = digits_of(value, text); at < 20; at++) {
         vs_out_char(out, text[at]);
-        if ((19 - at) % 3 == 0 && at != 19)
+        if ((19 - at) % 3 == 0 && at != 19) {
             vs_out_char(out, ',');
+        }
     }
 }
 
 void vs_out_ratio(struct vs_out *out, uint64_t numerator, uint64_t denominator, unsigned decimals)
 {
     uint64_t scale = 1;
-    for (unsigned i = 0; i < decimals; i++)
+    for (unsigned i = 0; i < decimals; i++) {
         scale *= 10;
+    }
     uint64_t whole = numerator / denominator;
     unsigned __int128 rest = numerator % denominator;
     uint64_t part =

@@ -31,19 +31,24 @@ static const char *check_percents(const struct vs_pattern_item *item)
 {
     const char *end = item->from + item->length;
     for (const char *c = item->from; c < end; c++) {
-        if (*c != '%')
+        if (*c != '%') {
             continue;
+        }
         c++;
-        if (c == end)
+        if (c == end) {
             return "a path must not end in %";
+        }
         if (*c == 'q') {
             const char *close = memchr(c, '}', (size_t)(end - c));
-            if (c + 1 == end || c[1] != '{' || !close)
+            if (c + 1 == end || c[1] != '{' || !close) {
                 return "%q must be followed by {VARIABLE}";
-            if (close == c + 2)
+            }
+            if (close == c + 2) {
                 return "%q{} names no variable";
-            if (close - (c + 2) >= VARIABLE_NAME)
+            }
+            if (close - (c + 2) >= VARIABLE_NAME) {
                 return "the variable of %q{} has too long a name";
+            }
             c = close;
         } else if (!strchr("phe%", *c)) {
             return "only %p, %h, %e, %q{VARIABLE} and %% are known in a path";
@@ -54,8 +59,9 @@ static const char *check_percents(const struct vs_pattern_item *item)
 
 static const char *check_item(struct vs_pattern_item *item)
 {
-    if (item->length == 0)
+    if (item->length == 0) {
         return "an entry of the list is empty";
+    }
     if (is(item, "none")) {
         item->type = VS_PATTERN_NONE;
         return NULL;
@@ -64,14 +70,16 @@ static const char *check_item(struct vs_pattern_item *item)
         item->type = VS_PATTERN_STDERR;
         return NULL;
     }
-    if (ends_in(item, ".json"))
+    if (ends_in(item, ".json")) {
         item->type = VS_PATTERN_JSON;
-    else if (ends_in(item, ".txt"))
+    } else if (ends_in(item, ".txt")) {
         item->type = VS_PATTERN_TEXT;
-    else
+    } else {
         return "a path must end in .json or .txt";
-    if (item->length >= VS_PATTERN_PATH)
+    }
+    if (item->length >= VS_PATTERN_PATH) {
         return "a path is too long";
+    }
     return check_percents(item);
 }
 
@@ -82,23 +90,28 @@ const char *vs_pattern_parse(const char *spec, struct vs_pattern_item item[VS_PA
     *count = 0;
     for (const char *from = spec;;) {
         const char *end = from + strcspn(from, ",");
-        if (*count == VS_PATTERN_ITEMS)
+        if (*count == VS_PATTERN_ITEMS) {
             return "at most 8 entries are possible";
+        }
         struct vs_pattern_item *into = &item[*count];
         const char *last = end;
-        while (from < last && blank(*from))
+        while (from < last && blank(*from)) {
             from++;
-        while (last > from && blank(last[-1]))
+        }
+        while (last > from && blank(last[-1])) {
             last--;
+        }
         into->from = from;
         into->length = (size_t)(last - from);
         const char *wrong = check_item(into);
-        if (wrong)
+        if (wrong) {
             return wrong;
+        }
         none = none || into->type == VS_PATTERN_NONE;
         ++*count;
-        if (*end == '\0')
+        if (*end == '\0') {
             break;
+        }
         from = end + 1;
     }
     return none && *count > 1 ? "none must stand alone" : NULL;
@@ -113,8 +126,9 @@ const char *vs_report_spec_check(const char *spec)
 
 static void put_flat(struct vs_out *out, const char *text)
 {
-    for (; *text; text++)
+    for (; *text; text++) {
         vs_out_char(out, *text == '/' ? '_' : *text);
+    }
 }
 
 static const char *put_variable(struct vs_out *out, const char *open)
@@ -125,8 +139,9 @@ static const char *put_variable(struct vs_out *out, const char *open)
     memcpy(name, open + 1, length);
     name[length] = '\0';
     const char *value = getenv(name);
-    if (value)
+    if (value) {
         vs_out_str(out, value);
+    }
     return close;
 }
 

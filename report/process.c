@@ -22,21 +22,25 @@ static void collect_argv(struct vs_process *process)
 {
     size_t have = 0;
     int fd = vs_sys_open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
+    if (fd < 0) {
         return;
+    }
     while (have < sizeof process->argv) {
         long got = vs_sys_read(fd, process->argv + have, sizeof process->argv - have);
-        if (got == -EINTR)
+        if (got == -EINTR) {
             continue;
-        if (got <= 0)
+        }
+        if (got <= 0) {
             break;
+        }
         have += (size_t)got;
     }
     if (have == sizeof process->argv) {
         char more;
         process->argv_cut = vs_sys_read(fd, &more, 1) == 1;
-        if (process->argv[have - 1] != '\0')
+        if (process->argv[have - 1] != '\0') {
             process->argv_cut = 1;
+        }
     }
     vs_sys_close(fd);
     if (have > 0 && process->argv[have - 1] != '\0') {
@@ -55,8 +59,9 @@ void vs_process_collect(struct vs_process *process)
         vs_sys_readlink("/proc/self/exe", process->executable, sizeof process->executable - 1);
     process->executable[length > 0 ? length : 0] = '\0';
     static struct utsname name; /* 390 bytes; collected once per process, by one thread */
-    if (VS_SYS(SYS_uname, &name) == 0)
+    if (VS_SYS(SYS_uname, &name) == 0) {
         copy(process->host, sizeof process->host, name.nodename);
+    }
     for (size_t i = 0; i < sizeof rank_variables / sizeof *rank_variables; i++) {
         const char *value = getenv(rank_variables[i]);
         if (value && *value) {

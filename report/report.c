@@ -31,14 +31,16 @@ static void say(const char *before, const char *path, const char *between, int e
                 const char *after)
 {
     struct vs_out out;
-    if (!state.say)
+    if (!state.say) {
         return;
+    }
     vs_out_to_memory(&out, state.line, sizeof state.line - 1);
     vs_out_str(&out, before);
     vs_out_foreign(&out, path);
     vs_out_str(&out, between);
-    if (error)
+    if (error) {
         vs_out_str(&out, vs_sink_error(error));
+    }
     vs_out_str(&out, after);
     state.say(state.line);
 }
@@ -53,17 +55,21 @@ static void stand_in(const char *path, int error)
 static int make_absolute(char path[VS_PATTERN_PATH])
 {
     static char folder[VS_PATTERN_PATH];
-    if (path[0] == '/')
+    if (path[0] == '/') {
         return 0;
+    }
     long length = vs_sys_getcwd(folder, sizeof folder);
-    if (length < 0)
+    if (length < 0) {
         return (int)length;
-    if (folder[0] != '/') /* "(unreachable)/…" */
+    }
+    if (folder[0] != '/') { /* "(unreachable)/…" */
         return -ENOENT;
+    }
     size_t relative = strlen(path);
     length--;
-    if ((size_t)length + 1 + relative >= VS_PATTERN_PATH)
+    if ((size_t)length + 1 + relative >= VS_PATTERN_PATH) {
         return -ENAMETOOLONG;
+    }
     memmove(path + length + 1, path, relative + 1);
     memcpy(path, folder, (size_t)length);
     path[length] = '/';
@@ -72,9 +78,11 @@ static int make_absolute(char path[VS_PATTERN_PATH])
 
 static bool named_before(const char *path)
 {
-    for (size_t i = 0; i < state.sink_count; i++)
-        if (strcmp(state.sink[i].path, path) == 0)
+    for (size_t i = 0; i < state.sink_count; i++) {
+        if (strcmp(state.sink[i].path, path) == 0) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -85,24 +93,30 @@ static void claim_path(const struct vs_pattern_item *item)
     struct vs_pattern_facts facts = {state.pid, process->host, process->executable};
 
     int rc = vs_pattern_expand(item, &facts, sink->path);
-    if (rc == 0)
+    if (rc == 0) {
         rc = make_absolute(sink->path);
-    if (rc == 0 && named_before(sink->path))
+    }
+    if (rc == 0 && named_before(sink->path)) {
         return;
-    if (rc == 0)
+    }
+    if (rc == 0) {
         rc = vs_sink_claim(sink, state.pid, state.sink, state.sink_count);
-    if (rc < 0)
+    }
+    if (rc < 0) {
         stand_in(sink->path, rc);
-    if (rc != 0)
+    }
+    if (rc != 0) {
         return;
+    }
     state.json[state.sink_count++] = item->type == VS_PATTERN_JSON;
 }
 
 static void forget_claims(void)
 {
     bool own = state.pid == vs_sys_getpid();
-    for (size_t i = 0; i < state.sink_count; i++)
+    for (size_t i = 0; i < state.sink_count; i++) {
         vs_sink_release(&state.sink[i], own);
+    }
     state.sink_count = 0;
     state.on_stderr = false;
     state.pid = 0;
@@ -115,10 +129,12 @@ void vs_report_claim(const char *spec, void (*say_line)(const char *line))
 
     forget_claims();
     state.say = say_line;
-    if (!vs_ledger_self())
+    if (!vs_ledger_self()) {
         return;
-    if (!state.snapshot)
+    }
+    if (!state.snapshot) {
         state.snapshot = vs_sys_map(sizeof *state.snapshot);
+    }
     state.pid = vs_sys_getpid();
     vs_quiet_remember_stderr();
     if (vs_pattern_parse(spec, item, &count) != NULL) {
@@ -126,10 +142,11 @@ void vs_report_claim(const char *spec, void (*say_line)(const char *line))
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        if (item[i].type == VS_PATTERN_STDERR)
+        if (item[i].type == VS_PATTERN_STDERR) {
             state.on_stderr = true;
-        else if (item[i].type != VS_PATTERN_NONE)
+        } else if (item[i].type != VS_PATTERN_NONE) {
             claim_path(&item[i]);
+        }
     }
 }
 
@@ -142,10 +159,11 @@ static int write_sink(struct vs_sink *sink, bool json)
         return fd;
     }
     vs_out_to_fd(&out, fd, state.buffer, sizeof state.buffer);
-    if (json)
+    if (json) {
         vs_document_json(&out, state.snapshot);
-    else
+    } else {
         vs_document_text(&out, state.snapshot);
+    }
     int rc = vs_out_flush(&out);
     if (rc < 0) {
         vs_sink_abandon(sink);
@@ -157,12 +175,15 @@ static int write_sink(struct vs_sink *sink, bool json)
 void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_option *options,
                      size_t option_count)
 {
-    if (state.pid == 0 || state.pid != vs_sys_getpid() || !state.snapshot)
+    if (state.pid == 0 || state.pid != vs_sys_getpid() || !state.snapshot) {
         return;
-    if (state.sink_count == 0 && !state.on_stderr)
+    }
+    if (state.sink_count == 0 && !state.on_stderr) {
         return;
-    if (!vs_snapshot_take(state.snapshot))
+    }
+    if (!vs_snapshot_take(state.snapshot)) {
         return;
+    }
     state.snapshot->end = end;
     state.snapshot->exit_code = exit_code;
     state.snapshot->options = options;
@@ -170,8 +191,9 @@ void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_opti
 
     for (size_t i = 0; i < state.sink_count; i++) {
         int rc = write_sink(&state.sink[i], state.json[i]);
-        if (rc < 0)
+        if (rc < 0) {
             stand_in(state.sink[i].path, rc);
+        }
     }
     if (state.on_stderr && vs_quiet_is_stderr()) {
         struct vs_out out;
@@ -183,10 +205,13 @@ void vs_report_write(enum vs_end end, int exit_code, const struct vs_report_opti
 
 void vs_report_reclaim(void)
 {
-    if (state.pid != vs_sys_getpid())
+    if (state.pid != vs_sys_getpid()) {
         return;
+    }
     /* Where it can't be had again, the report will be written without a claim. */
-    for (size_t i = 0; i < state.sink_count; i++)
-        if (state.sink[i].fd < 0)
+    for (size_t i = 0; i < state.sink_count; i++) {
+        if (state.sink[i].fd < 0) {
             vs_sink_claim(&state.sink[i], state.pid, state.sink, i);
+        }
+    }
 }

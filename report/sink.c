@@ -47,8 +47,9 @@ static int name_temporary(struct vs_sink *sink, int pid, unsigned number)
         vs_out_str(&out, name);
     } else {
         uint64_t hash = UINT64_C(14695981039346656037);
-        for (const char *c = name; *c; c++)
+        for (const char *c = name; *c; c++) {
             hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+        }
         vs_out_u64(&out, hash);
     }
     if (number) {
@@ -66,8 +67,9 @@ static int name_temporary(struct vs_sink *sink, int pid, unsigned number)
 static int lift(int fd)
 {
     int high = vs_sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
-    if (high < 0)
+    if (high < 0) {
         return fd;
+    }
     vs_sys_close(fd);
     return high;
 }
@@ -83,10 +85,12 @@ static int check_file(int fd, struct vs_sink_file *file)
 {
     struct stat st;
     int rc = vs_sys_fstat(fd, &st);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
-    if (!S_ISREG(st.st_mode) || st.st_uid != (uid_t)VS_SYS(SYS_geteuid) || st.st_nlink > 1)
+    }
+    if (!S_ISREG(st.st_mode) || st.st_uid != (uid_t)VS_SYS(SYS_geteuid) || st.st_nlink > 1) {
         return -EACCES;
+    }
     *file = file_of(&st);
     return 0;
 }
@@ -112,15 +116,18 @@ static int open_private(struct vs_sink *sink, int pid)
     int rc = -EEXIST;
     for (unsigned number = 1; number < NAMES && rc == -EEXIST; number++) {
         rc = name_temporary(sink, pid, number);
-        if (rc == 0)
+        if (rc == 0) {
             rc = open_temporary(sink, O_CREAT | O_EXCL);
+        }
     }
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     sink->fd = rc;
     rc = check_file(sink->fd, &sink->file);
-    if (rc < 0)
+    if (rc < 0) {
         vs_sink_abandon(sink);
+    }
     return rc;
 }
 
@@ -138,8 +145,9 @@ static bool held_here(struct vs_sink_file file, struct vs_sink *others, size_t o
 static int check_target(const char *path)
 {
     struct stat st;
-    if (vs_sys_lstat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
+    if (vs_sys_lstat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) {
         return 0;
+    }
     return S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
 }
 
@@ -149,42 +157,51 @@ static int try_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size
     struct vs_sink_file file;
     struct stat st;
     int rc = check_target(sink->path);
-    if (rc == 0)
+    if (rc == 0) {
         rc = name_temporary(sink, pid, 0);
-    if (rc < 0)
+    }
+    if (rc < 0) {
         return rc;
+    }
     /* Looked at before it is opened: opening and closing a file that we hold would drop its lock.
      */
-    if (vs_sys_lstat(sink->temporary, &st) == 0 && held_here(file_of(&st), others, other_count))
+    if (vs_sys_lstat(sink->temporary, &st) == 0 && held_here(file_of(&st), others, other_count)) {
         return 1;
+    }
     int fd = open_temporary(sink, O_CREAT | O_EXCL);
     bool fresh = fd >= 0;
-    if (fd == -EEXIST)
+    if (fd == -EEXIST) {
         fd = open_temporary(sink, 0);
-    if (fd == -ENOENT && vs_sys_lstat(sink->path, &st) == 0)
+    }
+    if (fd == -ENOENT && vs_sys_lstat(sink->path, &st) == 0) {
         return -EAGAIN; /* its owner has just renamed it */
-    if (fd < 0)         /* one that is there but not ours to open belongs to somebody else */
+    }
+    if (fd < 0) { /* one that is there but not ours to open belongs to somebody else */
         return vs_sys_lstat(sink->temporary, &st) == 0 ? -EBUSY : fd;
+    }
     rc = check_file(fd, &file);
     if (rc < 0) {
-        if (fresh) /* files here are not ours even when we make them */
+        if (fresh) { /* files here are not ours even when we make them */
             vs_sys_unlink(sink->temporary);
+        }
         vs_sys_close(fd);
         return fresh ? rc : -EBUSY;
     }
     rc = lock(fd);
-    if (rc == -EACCES || rc == -EAGAIN)
+    if (rc == -EACCES || rc == -EAGAIN) {
         rc = -EBUSY;
-    else if (rc == 0 && !name_is(sink->temporary, file))
+    } else if (rc == 0 && !name_is(sink->temporary, file)) {
         rc = -EAGAIN; /* its owner has just renamed it */
+    }
     if (rc == 0) {
         sink->fd = fd;
         sink->file = file;
         return 0;
     }
     vs_sys_close(fd);
-    if (rc == -EBUSY || rc == -EAGAIN)
+    if (rc == -EBUSY || rc == -EAGAIN) {
         return rc;
+    }
     return open_private(sink, pid); /* no locks on this file system */
 }
 
@@ -210,14 +227,17 @@ static int follow_links(char path[VS_PATTERN_PATH])
     for (int links = 0; vs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode); links++) {
         long length = VS_SYS(SYS_readlinkat, AT_FDCWD, path, target, sizeof target - 1);
         size_t folder;
-        if (length < 0)
+        if (length < 0) {
             return (int)length;
-        if (links == MOST_LINKS)
+        }
+        if (links == MOST_LINKS) {
             return -ELOOP;
+        }
         target[length] = '\0';
         folder = target[0] == '/' ? 0 : (size_t)(strrchr(path, '/') + 1 - path);
-        if (folder + (size_t)length >= VS_PATTERN_PATH)
+        if (folder + (size_t)length >= VS_PATTERN_PATH) {
             return -ENAMETOOLONG;
+        }
         memcpy(path + folder, target, (size_t)length + 1);
     }
     return 0;
@@ -228,17 +248,21 @@ int vs_sink_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size_t 
     sink->fd = -1;
     int rc = follow_links(sink->path);
     size_t length = strlen(sink->path);
-    if (rc < 0)
+    if (rc < 0) {
         return rc;
+    }
     rc = -EBUSY;
     for (unsigned name = 0; name < NAMES; name++) {
-        if (name > 0 && (rc = append_pid(sink, length, pid, name)) < 0)
+        if (name > 0 && (rc = append_pid(sink, length, pid, name)) < 0) {
             break;
+        }
         rc = -EAGAIN;
-        for (int race = 0; race < RACES && rc == -EAGAIN; race++)
+        for (int race = 0; race < RACES && rc == -EAGAIN; race++) {
             rc = try_claim(sink, pid, others, other_count);
-        if (rc != -EBUSY && rc != -EAGAIN)
+        }
+        if (rc != -EBUSY && rc != -EAGAIN) {
             break;
+        }
     }
     return rc;
 }
@@ -248,11 +272,13 @@ int vs_sink_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size_t 
 static bool regain(struct vs_sink *sink)
 {
     struct vs_sink_file file;
-    if (!name_is(sink->temporary, sink->file))
+    if (!name_is(sink->temporary, sink->file)) {
         return false;
+    }
     int fd = open_temporary(sink, 0);
-    if (fd < 0)
+    if (fd < 0) {
         return false;
+    }
     if (check_file(fd, &file) < 0 || !same(file, sink->file) || lock(fd) < 0 ||
         !name_is(sink->temporary, file)) {
         vs_sys_close(fd);
@@ -267,8 +293,9 @@ int vs_sink_begin(struct vs_sink *sink, int pid)
     bool held = still_ours(sink) ? name_is(sink->temporary, sink->file) : regain(sink);
     if (!held) {
         int rc = open_private(sink, pid);
-        if (rc < 0)
+        if (rc < 0) {
             return rc;
+        }
     }
     int rc = vs_sys_rewind_empty(sink->fd);
     return rc < 0 ? rc : sink->fd;
@@ -280,8 +307,9 @@ void vs_sink_release(struct vs_sink *sink, bool remove)
         sink->fd = -1;
         return;
     }
-    if (remove && name_is(sink->temporary, sink->file))
+    if (remove && name_is(sink->temporary, sink->file)) {
         vs_sys_unlink(sink->temporary);
+    }
     vs_sys_close(sink->fd);
     sink->fd = -1;
 }
@@ -294,10 +322,12 @@ void vs_sink_abandon(struct vs_sink *sink)
 int vs_sink_commit(struct vs_sink *sink)
 {
     int rc = check_target(sink->path);
-    if (rc == 0 && sink->final_mode)
+    if (rc == 0 && sink->final_mode) {
         VS_SYS(SYS_fchmod, sink->fd, sink->final_mode & 0777);
-    if (rc == 0)
+    }
+    if (rc == 0) {
         rc = vs_sys_rename(sink->temporary, sink->path);
+    }
     vs_sink_release(sink, true); /* after a failed rename the temporary still has its name */
     return rc;
 }

@@ -27,10 +27,12 @@ static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger_co
     uint64_t gone = atomic_load_explicit(&from->gone_count, memory_order_acquire);
     to->alloc_count = load(&from->alloc_count);
     to->alloc_bytes = load(&from->alloc_bytes);
-    if (!known && to->alloc_count == 0 && to->failed_count == 0)
+    if (!known && to->alloc_count == 0 && to->failed_count == 0) {
         return false;
-    if (known)
+    }
+    if (known) {
         to->info = from->info;
+    }
     to->live_count =
         to->alloc_count > to->free_count + gone ? to->alloc_count - to->free_count - gone : 0;
     to->live = gauge(&from->live);
@@ -39,8 +41,9 @@ static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger_co
     to->reserved.peak_at_ns = load(&from->reserved_peak_at_ns);
     to->used = gauge(&from->used);
     to->host_pinned = gauge(&from->host_pinned);
-    for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++)
+    for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++) {
         to->by_kind[kind] = gauge(&from->by_kind[kind]);
+    }
     return true;
 }
 
@@ -49,8 +52,9 @@ static void take_devices(struct vs_snapshot *snapshot, const struct vs_ledger *l
     for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++) {
         struct vs_snapshot_device *to = &snapshot->devices[snapshot->device_count];
         to->index = d;
-        if (take_device(to, &ledger->device[d]))
+        if (take_device(to, &ledger->device[d])) {
             snapshot->device_count++;
+        }
     }
 }
 
@@ -93,20 +97,24 @@ static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledge
 {
     static struct vs_leaks_grouping grouping;
     uint64_t expected = VS_LEDGER_GONE;
-    for (uint32_t i = 0; i < snapshot->device_count; i++)
+    for (uint32_t i = 0; i < snapshot->device_count; i++) {
         expected += snapshot->devices[i].live_count;
+    }
     vs_leaks_open(&grouping, (size_t)expected);
     unsigned left_out = vs_live_each(vs_ledger_live(), true, collect_leak, &grouping);
     if (vs_lock_take_at_end(&ledger->rare)) {
         for (uint32_t i = 0; i < VS_LEDGER_GONE; i++) {
             const struct vs_ledger_gone *gone = &ledger->gone[i];
-            if (gone->count)
+            if (gone->count) {
                 vs_leaks_add(&grouping, gone->device, gone->kind, gone->bytes, gone->count, true);
+            }
         }
-        for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++)
-            if (ledger->gone_rest[d].count)
+        for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++) {
+            if (ledger->gone_rest[d].count) {
                 vs_leaks_add_rest(&grouping, d, ledger->gone_rest[d].bytes,
                                   ledger->gone_rest[d].count);
+            }
+        }
         vs_lock_drop(&ledger->rare);
     }
     vs_leaks_close(&grouping, &snapshot->leaks);
@@ -115,8 +123,9 @@ static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledge
 
 static void take_rare(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
 {
-    if (!vs_lock_take_at_end(&ledger->rare))
+    if (!vs_lock_take_at_end(&ledger->rare)) {
         return;
+    }
     snapshot->ooms_seen = ledger->ooms_seen;
     snapshot->oom_count = ledger->oom_count;
     memcpy(snapshot->ooms, ledger->ooms, sizeof ledger->ooms);
@@ -124,15 +133,17 @@ static void take_rare(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
     memcpy(snapshot->notes, ledger->notes, sizeof ledger->notes);
     uint32_t dropped = ledger->notes_dropped;
     vs_lock_drop(&ledger->rare);
-    if (dropped)
+    if (dropped) {
         add_note(snapshot, "notes-dropped", dropped, " further notes were dropped", 0, NULL);
+    }
 }
 
 bool vs_snapshot_take(struct vs_snapshot *snapshot)
 {
     struct vs_ledger *ledger = vs_ledger_self();
-    if (!ledger)
+    if (!ledger) {
         return false;
+    }
     memset(snapshot, 0, sizeof *snapshot);
     snapshot->process = ledger->process;
     snapshot->start_unix_ns = ledger->header.start_unix_ns;
@@ -142,13 +153,15 @@ bool vs_snapshot_take(struct vs_snapshot *snapshot)
     take_rows(snapshot, ledger);
     take_rare(snapshot, ledger);
     unsigned left_out = take_leaks(snapshot, ledger);
-    if (left_out)
+    if (left_out) {
         add_note(snapshot, "leaks-incomplete", left_out,
                  " of 64 parts of the live table were in use at the end; their leaks are missing",
                  0, NULL);
+    }
     uint64_t untracked = load(&ledger->untracked_count);
-    if (untracked)
+    if (untracked) {
         add_note(snapshot, "untracked", untracked, " allocations (", load(&ledger->untracked_bytes),
                  ") could not be remembered and are missing from every figure here");
+    }
     return true;
 }

@@ -72,8 +72,9 @@ static inline int vs_sys_stat(const char *path, struct stat *st)
 static inline int vs_sys_rewind_empty(int fd)
 {
     long rc = VS_SYS(SYS_ftruncate, fd, 0L);
-    if (rc == 0)
+    if (rc == 0) {
         rc = VS_SYS(SYS_lseek, fd, 0L, SEEK_SET);
+    }
     return (int)rc;
 }
 
@@ -109,8 +110,9 @@ static inline uint64_t vs_sys_clock(clockid_t clock)
 {
     struct timespec now = {0, 0};
     int saved = errno;
-    if (clock_gettime(clock, &now) != 0)
+    if (clock_gettime(clock, &now) != 0) {
         errno = saved;
+    }
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
@@ -126,8 +128,9 @@ static inline void *vs_sys_map(size_t bytes)
 static inline void vs_sys_unmap(void *at, size_t bytes)
 {
     int saved = errno;
-    if (munmap(at, bytes) != 0)
+    if (munmap(at, bytes) != 0) {
         errno = saved;
+    }
 }
 
 #endif

@@ -17,16 +17,18 @@ static void plural(struct vs_out *out, uint64_t count, const char *noun)
     vs_out_grouped(out, count);
     vs_out_char(out, ' ');
     vs_out_str(out, noun);
-    if (count != 1)
+    if (count != 1) {
         vs_out_char(out, 's');
+    }
 }
 
 /* "1.25 GiB (1,342,177,280 bytes)"; the exact part only where it says more. */
 static void exact(struct vs_out *out, uint64_t bytes)
 {
     vs_out_bytes(out, bytes);
-    if (vs_bytes_exact(bytes))
+    if (vs_bytes_exact(bytes)) {
         return;
+    }
     vs_out_str(out, " (");
     vs_out_grouped(out, bytes);
     vs_out_str(out, " bytes)");
@@ -46,13 +48,15 @@ static void write_command(struct vs_out *out, const struct vs_process *process)
     struct vs_out cut;
     vs_out_to_memory(&cut, line, sizeof line - 1);
     for (uint32_t at = 0; at < process->argv_bytes; at += strlen(process->argv + at) + 1) {
-        if (at > 0)
+        if (at > 0) {
             vs_out_char(&cut, ' ');
+        }
         vs_out_str(&cut, process->argv + at);
     }
     vs_out_foreign(out, process->argv_bytes ? line : process->executable);
-    if (cut.error || process->argv_cut)
+    if (cut.error || process->argv_cut) {
         vs_out_str(out, " \xe2\x80\xa6"); /* … */
+    }
 }
 
 static void write_end(struct vs_out *out, const struct vs_snapshot *snapshot)
@@ -149,17 +153,20 @@ static void write_devices(struct vs_out *out, const struct vs_snapshot *snapshot
 {
     uint32_t quiet = 0;
     for (uint32_t i = 0; i < snapshot->device_count; i++) {
-        if (idle(&snapshot->devices[i]))
+        if (idle(&snapshot->devices[i])) {
             quiet++;
-        else
+        } else {
             write_device(out, &snapshot->devices[i]);
+        }
     }
-    if (quiet == 0)
+    if (quiet == 0) {
         return;
+    }
     vs_out_str(out, quiet == 1 ? "GPU" : "GPUs");
     for (uint32_t i = 0, said = 0; i < snapshot->device_count; i++) {
-        if (!idle(&snapshot->devices[i]))
+        if (!idle(&snapshot->devices[i])) {
             continue;
+        }
         vs_out_str(out, said++ ? ", " : " ");
         vs_out_u64(out, snapshot->devices[i].index);
     }
@@ -218,8 +225,9 @@ static void write_leaks(struct vs_out *out, const struct vs_leaks *leaks)
     vs_out_str(out, " in ");
     plural(out, count, "allocation");
     vs_out_char(out, '\n');
-    for (uint32_t i = 0; i < leaks->count && i < LEAKS_SHOWN; i++)
+    for (uint32_t i = 0; i < leaks->count && i < LEAKS_SHOWN; i++) {
         write_leak(out, &leaks->leak[i]);
+    }
     if (hidden_count) {
         vs_out_str(out, "   and ");
         vs_out_bytes(out, hidden_bytes);
@@ -234,8 +242,9 @@ static const char *verdict_text(const struct vs_snapshot *snapshot, const struct
     for (uint32_t i = 0; i < snapshot->device_count; i++) {
         const struct vs_snapshot_device *device = &snapshot->devices[i];
         if (device->index == oom->device && device->info.total_bytes != 0 &&
-            oom->requested_bytes > device->info.total_bytes)
+            oom->requested_bytes > device->info.total_bytes) {
             return "more than the whole device";
+        }
     }
     switch (oom->verdict) {
     case VS_VERDICT_OVER_LIMIT:
@@ -251,8 +260,9 @@ static const char *verdict_text(const struct vs_snapshot *snapshot, const struct
 
 static void write_ooms(struct vs_out *out, const struct vs_snapshot *snapshot)
 {
-    if (snapshot->ooms_seen == 0)
+    if (snapshot->ooms_seen == 0) {
         return;
+    }
     vs_out_str(out, "OUT OF MEMORY  ");
     plural(out, snapshot->ooms_seen, "request");
     vs_out_str(out, " failed\n");
@@ -287,8 +297,9 @@ static void write_requests(struct vs_out *out, const struct vs_snapshot *snapsho
 {
     for (uint32_t i = 0; i < snapshot->device_count; i++) {
         const struct vs_snapshot_device *device = &snapshot->devices[i];
-        if (idle(device))
+        if (idle(device)) {
             continue;
+        }
         vs_out_str(out, "GPU ");
         vs_out_u64(out, device->index);
         vs_out_str(out, "  ");
@@ -311,8 +322,9 @@ void vs_document_text(struct vs_out *out, const struct vs_snapshot *snapshot)
 {
     write_head(out, snapshot);
     write_devices(out, snapshot);
-    if (snapshot->device_count == 0)
+    if (snapshot->device_count == 0) {
         vs_out_str(out, "no device was used\n");
+    }
     write_leaks(out, &snapshot->leaks);
     write_ooms(out, snapshot);
     write_requests(out, snapshot);

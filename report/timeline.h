@@ -70,8 +70,9 @@ static inline void vs_timeline_event(struct vs_timeline *timeline, uint32_t devi
     if (after->t_ns <
             atomic_load_explicit(&timeline->device[device].end_ns, memory_order_relaxed) &&
         after->live_bytes <=
-            atomic_load_explicit(&timeline->device[device].top_live, memory_order_relaxed))
+            atomic_load_explicit(&timeline->device[device].top_live, memory_order_relaxed)) {
         return;
+    }
     vs_timeline_record(timeline, device, before, after);
 }
 

@@ -58,8 +58,9 @@ static void tell(const struct vs_options_listener *listener, int level, enum vs_
     char line[VS_SAY_MAX];
     va_list arguments;
 
-    if (!listener || !listener->say)
+    if (!listener || !listener->say) {
         return;
+    }
     va_start(arguments, format);
     vs_text_vformat(line, sizeof(line), format, arguments);
     va_end(arguments);
@@ -99,8 +100,9 @@ static int position(const char *choices, const struct value *value)
     for (int at = 0; *choices; at++) {
         size_t length = strcspn(choices, ",");
 
-        if (length == value->length && vs_text_alike(choices, value->text, length))
+        if (length == value->length && vs_text_alike(choices, value->text, length)) {
             return at;
+        }
         choices += length + (choices[length] == ',');
     }
     return -1;
@@ -117,22 +119,25 @@ static const char *parse_choice(const struct value *value, const char *choices, 
 
         at = position(choices, &word);
     }
-    if (at < 0)
+    if (at < 0) {
         return "it is none of the words";
+    }
     *out = at;
     return NULL;
 }
 
 static const char *parse_name(const struct value *value, char out[VS_OPTIONS_GROUP_MAX + 1])
 {
-    if (value->length > VS_OPTIONS_GROUP_MAX)
+    if (value->length > VS_OPTIONS_GROUP_MAX) {
         return "the name is longer than 64 characters";
+    }
     for (size_t i = 0; i < value->length; i++) {
         char c = value->text[i];
 
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '.' || c == '_' || c == '-'))
+              c == '.' || c == '_' || c == '-')) {
             return "the name has a character that is not allowed";
+        }
     }
     memcpy(out, value->text, value->length);
     out[value->length] = '\0';
@@ -141,8 +146,9 @@ static const char *parse_name(const struct value *value, char out[VS_OPTIONS_GRO
 
 static const char *parse_path(const struct value *value, char out[VS_OPTIONS_PATH_SIZE])
 {
-    if (value->length >= VS_OPTIONS_PATH_SIZE)
+    if (value->length >= VS_OPTIONS_PATH_SIZE) {
         return "it is too long";
+    }
     memcpy(out, value->text, value->length);
     out[value->length] = '\0';
     return NULL;
@@ -155,10 +161,12 @@ static const char *parse_report(const struct value *value, char out[VS_OPTIONS_P
 
     memcpy(before, out, sizeof(before));
     why = parse_path(value, out);
-    if (!why)
+    if (!why) {
         why = vs_report_spec_check(out);
-    if (why)
+    }
+    if (why) {
         memcpy(out, before, sizeof(before));
+    }
     return why;
 }
 
@@ -176,8 +184,9 @@ static void trim(struct value *value)
         value->text++;
         value->length--;
     }
-    while (value->length > 0 && strchr(blanks, value->text[value->length - 1]))
+    while (value->length > 0 && strchr(blanks, value->text[value->length - 1])) {
         value->length--;
+    }
 }
 
 static const char *parse(struct vs_options *out, const struct vs_option_info *info,
@@ -188,8 +197,9 @@ static const char *parse(struct vs_options *out, const struct vs_option_info *in
     if (info->kind != VS_OPTION_IS_PATH && info->kind != VS_OPTION_IS_DIR &&
         info->kind != VS_OPTION_IS_REPORT) {
         trim(value);
-        if (value->length == 0)
+        if (value->length == 0) {
             return "it is blank";
+        }
     }
     switch (info->kind) {
     case VS_OPTION_IS_BOOL:
@@ -232,14 +242,15 @@ static void set_default(struct vs_options *out, enum vs_option option)
     void *field = (char *)out + info->offset;
     bool none = equals(&value, "none");
 
-    if (info->kind == VS_OPTION_IS_DIR)
+    if (info->kind == VS_OPTION_IS_DIR) {
         default_dir(out->dir);
-    else if (none && info->kind == VS_OPTION_IS_SIZE)
+    } else if (none && info->kind == VS_OPTION_IS_SIZE) {
         *(uint64_t *)field = VS_OPTIONS_NO_SIZE;
-    else if (none && info->kind == VS_OPTION_IS_INTEGER)
+    } else if (none && info->kind == VS_OPTION_IS_INTEGER) {
         *(int64_t *)field = VS_OPTIONS_NO_INTEGER;
-    else if (!none || info->kind == VS_OPTION_IS_CHOICE)
+    } else if (!none || info->kind == VS_OPTION_IS_CHOICE) {
         (void)parse(out, info, &value); /* every other kind: all zero is none */
+    }
 }
 
 /* Says that a value is not taken. Returns VS_OPTIONS_BAD_CAP if it is a cap, else 0. */
@@ -265,8 +276,9 @@ enum vs_option vs_options_find(const char *name, size_t length)
     for (int i = 0; i < VS_OPTION_COUNT; i++) {
         const char *known = vs_options_table[i].name;
 
-        if (strlen(known) == length && memcmp(known, name, length) == 0)
+        if (strlen(known) == length && memcmp(known, name, length) == 0) {
             return (enum vs_option)i;
+        }
     }
     return VS_OPTION_COUNT;
 }
@@ -306,13 +318,15 @@ static int check_group(const struct vs_options *out, const bool present[VS_OPTIO
     enum vs_option unset = named ? VS_OPTION_GROUP_LIMIT : VS_OPTION_GROUP;
     char space[VS_SIZE_TEXT];
 
-    if (named == present[VS_OPTION_GROUP_LIMIT])
+    if (named == present[VS_OPTION_GROUP_LIMIT]) {
         return 0;
-    if (out->given[set]) /* else it has been refused already */
+    }
+    if (out->given[set]) { /* else it has been refused already */
         tell(listener, VS_SAY_ERROR, set,
              "%s=\"%s\" refused: %s is not set, and they go only together; accepted: %s",
              vs_options_table[set].name, vs_options_text(out, set, space, sizeof(space)),
              vs_options_table[unset].name, vs_options_table[set].accepted);
+    }
     return VS_OPTIONS_BAD_CAP;
 }
 
@@ -324,10 +338,12 @@ static int check_group_dir(const struct vs_options *out, const bool present[VS_O
     const char *dir = "unusable";
 
     if (!present[VS_OPTION_GROUP] || !present[VS_OPTION_DIR] ||
-        (out->given[VS_OPTION_DIR] && out->dir[0] == '/'))
+        (out->given[VS_OPTION_DIR] && out->dir[0] == '/')) {
         return 0;
-    if (out->given[VS_OPTION_DIR])
+    }
+    if (out->given[VS_OPTION_DIR]) {
         dir = vs_text_escape(shown, sizeof(shown), out->dir, strlen(out->dir));
+    }
     tell(listener, VS_SAY_ERROR, VS_OPTION_GROUP,
          "VRAMSHIM_GROUP=\"%s\" refused: its members meet in VRAMSHIM_DIR, which is \"%s\"; "
          "accepted: an absolute path, or none",
@@ -344,11 +360,13 @@ static int check_pool_size(const struct vs_options *out, const struct vs_options
     if (out->limit.count == 1 && out->limit.entries[0].index == VS_CAP_EVERY) {
         uint64_t own = out->limit.entries[0].amount.bytes;
 
-        if (own > 0 && (cap == 0 || own < cap))
+        if (own > 0 && (cap == 0 || own < cap)) {
             cap = own;
+        }
     }
-    if (cap == 0 || out->pool_size <= cap)
+    if (cap == 0 || out->pool_size <= cap) {
         return 0;
+    }
     tell(listener, VS_SAY_ERROR, VS_OPTION_POOL_SIZE,
          "VRAMSHIM_POOL_SIZE=\"%s\" refused: more than the cap of %s; accepted: %s",
          vs_size_text(size, out->pool_size), vs_size_text(most, cap),
@@ -367,37 +385,44 @@ int vs_options_load(struct vs_options *out, char *const *environment,
     int result = 0;
 
     memset(out, 0, sizeof(*out));
-    for (int i = 0; i < VS_OPTION_COUNT; i++)
+    for (int i = 0; i < VS_OPTION_COUNT; i++) {
         set_default(out, (enum vs_option)i);
+    }
     for (; environment && *environment; environment++) {
         const char *name = *environment, *equal;
         enum vs_option option;
         struct value value;
         const char *why;
 
-        if (strncmp(name, prefix, PREFIX_LENGTH) != 0 || !(equal = strchr(name, '=')))
+        if (strncmp(name, prefix, PREFIX_LENGTH) != 0 || !(equal = strchr(name, '='))) {
             continue;
+        }
         option = vs_options_find(name, (size_t)(equal - name));
         if (option == VS_OPTION_COUNT) {
-            if (++unknown <= UNKNOWN_MAX)
+            if (++unknown <= UNKNOWN_MAX) {
                 say_unknown(listener, name, (size_t)(equal - name));
+            }
             continue;
         }
         value = (struct value){.text = equal + 1, .length = strlen(equal + 1)};
-        if (seen[option])
+        if (seen[option]) {
             continue;
+        }
         seen[option] = true;
-        if (value.length == 0)
+        if (value.length == 0) {
             continue;
+        }
         present[option] = true;
         why = parse(out, &vs_options_table[option], &value);
         out->given[option] = !why;
-        if (why)
+        if (why) {
             result |= refuse(listener, option, &value, why);
+        }
     }
-    if (unknown > UNKNOWN_MAX)
+    if (unknown > UNKNOWN_MAX) {
         tell(listener, VS_SAY_ERROR, VS_OPTION_COUNT,
              "%u more VRAMSHIM_ names are not options and are ignored", unknown - UNKNOWN_MAX);
+    }
     /* Every check speaks for itself, so all of them run. */
     result |= check_group(out, present, listener);
     result |= check_group_dir(out, present, listener);
@@ -412,13 +437,16 @@ static void say_unenforced(const struct vs_options *options,
     char names[256];
     size_t used = 0;
 
-    for (int i = 0; i < VS_OPTION_COUNT; i++)
-        if (options->given[i] && vs_options_table[i].cap && !vs_options_table[i].acts)
+    for (int i = 0; i < VS_OPTION_COUNT; i++) {
+        if (options->given[i] && vs_options_table[i].cap && !vs_options_table[i].acts) {
             used += vs_text_format(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
                                    vs_options_table[i].name);
-    if (used)
+        }
+    }
+    if (used) {
         tell(listener, VS_SAY_ERROR, VS_OPTION_COUNT,
              "%s: accepted, but this version does not enforce caps: memory is NOT limited", names);
+    }
 }
 
 void vs_options_announce(const struct vs_options *options,
@@ -432,8 +460,9 @@ void vs_options_announce(const struct vs_options *options,
         const struct vs_option_info *info = &vs_options_table[i];
         const char *text;
 
-        if (!options->given[i])
+        if (!options->given[i]) {
             continue;
+        }
         text = vs_options_text(options, (enum vs_option)i, space, sizeof(space));
         vs_text_escape(shown, sizeof(shown), text, strlen(text));
         tell(listener, VS_SAY_RESOLVED, (enum vs_option)i, "%s=%s%s", info->name, shown,

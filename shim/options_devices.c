@@ -17,16 +17,19 @@ int vs_options_limit_for(const struct vs_options *options, unsigned index, const
     uint64_t least = 0;
 
     *limit = 0;
-    if (total_bytes == 0)
+    if (total_bytes == 0) {
         return entry || options->fraction_ppb ? -EINVAL : 0;
-    if (entry)
+    }
+    if (entry) {
         least = vs_size_of_amount(entry->amount, total_bytes);
+    }
     if (options->fraction_ppb) {
         uint64_t part =
             vs_size_of_amount((struct vs_amount){.ppb = options->fraction_ppb}, total_bytes);
 
-        if (least == 0 || part < least)
+        if (least == 0 || part < least) {
             least = part;
+        }
     }
     *limit = least;
     return 0;
@@ -36,10 +39,12 @@ int vs_options_group_limit_for(const struct vs_options *options, uint64_t total_
                                uint64_t *limit)
 {
     *limit = 0;
-    if (options->group_limit.bytes == 0 && options->group_limit.ppb == 0)
+    if (options->group_limit.bytes == 0 && options->group_limit.ppb == 0) {
         return 0;
-    if (total_bytes == 0)
+    }
+    if (total_bytes == 0) {
         return -EINVAL;
+    }
     *limit = vs_size_of_amount(options->group_limit, total_bytes);
     return 0;
 }
@@ -50,8 +55,9 @@ static void say(const struct vs_options_listener *listener, enum vs_option optio
 {
     char line[VS_SAY_MAX];
 
-    if (!listener || !listener->say)
+    if (!listener || !listener->say) {
         return;
+    }
     vs_text_format(line, sizeof(line), "%s %s: %s%s; accepted: %s", vs_options_table[option].name,
                    verdict, why, detail, vs_options_table[option].accepted);
     listener->say(listener->context, VS_SAY_ERROR, option, line);
@@ -70,8 +76,9 @@ static struct found match(const struct vs_cap *cap, unsigned at,
     struct found found = {0};
 
     for (unsigned device = 0; device < count; device++) {
-        if (!vs_cap_matches(&cap->entries[at], device, devices[device].uuid))
+        if (!vs_cap_matches(&cap->entries[at], device, devices[device].uuid)) {
             continue;
+        }
         found.matches++;
         found.device = device;
         for (unsigned other = 0; other < at; other++) {
@@ -110,18 +117,20 @@ static int check_list(const struct vs_cap *cap, const struct vs_options_device *
             say(listener, VS_OPTION_LIMIT, "refused", "two entries name the same device: ", detail);
             result = VS_OPTIONS_BAD_CAP;
         }
-        if (found.matches > 0)
+        if (found.matches > 0) {
             matched++;
-        else
+        } else {
             used += vs_text_format(unmatched + used, sizeof(unmatched) - used, "%s\"%s\"",
                                    used ? ", " : "", one);
+        }
     }
     if (matched == 0) {
         say(listener, VS_OPTION_LIMIT, "refused", "the list names no visible device: ", unmatched);
         return VS_OPTIONS_BAD_CAP;
     }
-    if (used)
+    if (used) {
         say(listener, VS_OPTION_LIMIT, "warning", "no visible device for ", unmatched);
+    }
     return result;
 }
 
@@ -135,12 +144,15 @@ static int check_pool_size(const struct vs_options *options,
         char detail[128];
 
         if (vs_options_limit_for(options, i, devices[i].uuid, devices[i].total_bytes, &limit) ||
-            vs_options_group_limit_for(options, devices[i].total_bytes, &group))
+            vs_options_group_limit_for(options, devices[i].total_bytes, &group)) {
             continue;
-        if (limit == 0 || (group && group < limit))
+        }
+        if (limit == 0 || (group && group < limit)) {
             limit = group;
-        if (limit == 0 || options->pool_size <= limit)
+        }
+        if (limit == 0 || options->pool_size <= limit) {
             continue;
+        }
         vs_text_format(detail, sizeof(detail), "%s of %s on device %u",
                        vs_size_text(size, options->pool_size), vs_size_text(cap, limit), i);
         say(listener, VS_OPTION_POOL_SIZE, "refused", "more than the cap: ", detail);
@@ -156,10 +168,12 @@ int vs_options_check_devices(const struct vs_options *options,
     const struct vs_cap *cap = &options->limit;
     int result = 0, size;
 
-    if (count == 0)
+    if (count == 0) {
         return 0;
-    if (cap->count > 0 && cap->entries[0].index != VS_CAP_EVERY)
+    }
+    if (cap->count > 0 && cap->entries[0].index != VS_CAP_EVERY) {
         result = check_list(cap, devices, count, listener);
+    }
     size = check_pool_size(options, devices, count, listener);
     return result ? result : size;
 }

@@ -10,8 +10,9 @@
 
 static const char *choice_text(const char *choices, int at, char *out, size_t size)
 {
-    for (; at > 0; at--)
+    for (; at > 0; at--) {
         choices += strcspn(choices, ",") + 1;
+    }
     vs_text_format(out, size, "%.*s", (int)strcspn(choices, ","), choices);
     return out;
 }
@@ -23,16 +24,18 @@ static const char *size_text(uint64_t bytes, char *out)
 
 static const char *integer_text(int64_t value, char *out, size_t size)
 {
-    if (value == VS_OPTIONS_NO_INTEGER)
+    if (value == VS_OPTIONS_NO_INTEGER) {
         return "none";
+    }
     vs_text_format(out, size, "%jd", (intmax_t)value);
     return out;
 }
 
 static const char *cap_text(const struct vs_cap *cap, char *out, size_t size)
 {
-    if (cap->count == 0)
+    if (cap->count == 0) {
         return "none";
+    }
     vs_cap_text(cap, out, size);
     return out;
 }
@@ -45,8 +48,9 @@ const char *vs_options_text(const struct vs_options *options, enum vs_option opt
     const struct vs_amount *amount = field;
     const char *string = field;
 
-    if (size < VS_SIZE_TEXT)
+    if (size < VS_SIZE_TEXT) {
         return "";
+    }
     switch (info->kind) {
     case VS_OPTION_IS_BOOL:
         return *(const bool *)field ? "on" : "off";
@@ -82,8 +86,9 @@ size_t vs_options_dump(const struct vs_options *options, struct vs_options_dump 
             vs_options_text(options, (enum vs_option)i, space, sizeof(dump->space) - used);
 
         dump->options[i] = (struct vs_report_option){vs_options_table[i].name, text};
-        if (text == space)
+        if (text == space) {
             used += strlen(text) + 1;
+        }
     }
     return VS_OPTION_COUNT;
 }

@@ -42,11 +42,14 @@ void vs_say(int level, const char *format, ...)
     /* VS_SAY_MAX leaves a byte for the newline. */
     length = text_at + vs_text_vformat(line + text_at, VS_SAY_MAX - text_at, format, arguments);
     va_end(arguments);
-    if (length == VS_SAY_MAX - 1)
+    if (length == VS_SAY_MAX - 1) {
         memcpy(line + length - 3, "...", 3);
-    for (size_t i = text_at; i < length; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+    }
+    for (size_t i = text_at; i < length; i++) {
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) {
             line[i] = '?';
+        }
+    }
     line[length++] = '\n';
     vs_quiet_write(STDERR_FILENO, line, length, &patience_ms);
     errno = saved;

@@ -34,12 +34,14 @@ static size_t read_digits(const char *text, size_t length, uint64_t limit, uint6
     for (; at < length && is_digit(text[at]); at++) {
         unsigned digit = (unsigned)(text[at] - '0');
 
-        if (*value > limit)
+        if (*value > limit) {
             continue;
-        if (*value > (limit - digit) / 10)
+        }
+        if (*value > (limit - digit) / 10) {
             *value = limit + 1;
-        else
+        } else {
             *value = *value * 10 + digit;
+        }
     }
     return at;
 }
@@ -57,20 +59,26 @@ static const char *read_unit(const char *text, size_t length, unsigned *shift)
     const char *letter;
 
     *shift = 0;
-    if (length == 0)
+    if (length == 0) {
         return NULL;
-    if (text[0] == '.' || text[0] == ',')
+    }
+    if (text[0] == '.' || text[0] == ',') {
         return "a size is a whole number, write 1536MiB for 1.5 GiB";
-    if (text[0] == ' ')
+    }
+    if (text[0] == ' ') {
         return "there must be no blank before the unit";
+    }
     letter = text[0] ? strchr(letters, lower(text[0])) : NULL;
-    if (!letter)
+    if (!letter) {
         return "the unit is unknown";
+    }
     *shift = 10 * (unsigned)(letter - letters + 1);
-    if (length == 1 || is(text + 1, length - 1, "ib"))
+    if (length == 1 || is(text + 1, length - 1, "ib")) {
         return NULL;
-    if (is(text + 1, length - 1, "b"))
+    }
+    if (is(text + 1, length - 1, "b")) {
         return decimal_unit_problem[letter - letters];
+    }
     return "the unit is unknown";
 }
 
@@ -81,18 +89,23 @@ const char *vs_size_parse(const char *text, size_t length, uint64_t *bytes)
     const char *why;
     size_t digits;
 
-    if (length == 0)
+    if (length == 0) {
         return "there is no number";
-    if (text[0] == '-')
+    }
+    if (text[0] == '-') {
         return "a size cannot be negative";
+    }
     digits = read_digits(text, length, INT64_MAX, &value);
-    if (digits == 0)
+    if (digits == 0) {
         return "it does not begin with a digit";
+    }
     why = read_unit(text + digits, length - digits, &shift);
-    if (why)
+    if (why) {
         return why;
-    if (value > (uint64_t)INT64_MAX >> shift)
+    }
+    if (value > (uint64_t)INT64_MAX >> shift) {
         return "the size is too large";
+    }
     *bytes = value << shift;
     return NULL;
 }
@@ -108,13 +121,16 @@ const char *vs_size_parse_integer(const char *text, size_t length, int64_t low, 
         text++;
         length--;
     }
-    if (length == 0 || read_digits(text, length, INT64_MAX, &magnitude) != length)
+    if (length == 0 || read_digits(text, length, INT64_MAX, &magnitude) != length) {
         return "it is not a whole number";
-    if (magnitude > INT64_MAX)
+    }
+    if (magnitude > INT64_MAX) {
         return "it is out of range";
+    }
     number = negative ? -(int64_t)magnitude : (int64_t)magnitude;
-    if (number < low || number > high)
+    if (number < low || number > high) {
         return "it is out of range";
+    }
     *value = number;
     return NULL;
 }
@@ -131,16 +147,20 @@ static const char *parse_share(const char *text, size_t length, unsigned places,
     bool rest = false;
     size_t at, whole_digits;
 
-    if (length > 0 && text[0] == '-')
+    if (length > 0 && text[0] == '-') {
         return "it is negative";
-    for (unsigned i = 0; i < places; i++)
+    }
+    for (unsigned i = 0; i < places; i++) {
         scale *= 10;
+    }
     at = whole_digits = read_digits(text, length, VS_SIZE_WHOLE, &value);
-    if (value > VS_SIZE_WHOLE)
+    if (value > VS_SIZE_WHOLE) {
         return too_large;
+    }
     value *= scale;
-    if (at < length && text[at] == ',')
+    if (at < length && text[at] == ',') {
         return "the decimal mark is a point";
+    }
     if (at < length && text[at] == '.') {
         at++;
         for (; at < length && is_digit(text[at]); at++) {
@@ -148,25 +168,30 @@ static const char *parse_share(const char *text, size_t length, unsigned places,
             value += scale * (uint64_t)(text[at] - '0');
             rest = rest || (scale == 0 && text[at] != '0');
         }
-        if (whole_digits == 0 && at == 1)
+        if (whole_digits == 0 && at == 1) {
             return not_a_number;
+        }
     } else if (whole_digits == 0) {
         return not_a_number;
     }
-    if (at != length)
+    if (at != length) {
         return not_a_number;
-    if (value > VS_SIZE_WHOLE || (value == VS_SIZE_WHOLE && rest))
+    }
+    if (value > VS_SIZE_WHOLE || (value == VS_SIZE_WHOLE && rest)) {
         return too_large;
-    if (value == 0)
+    }
+    if (value == 0) {
         return rest ? "it is too small" : "0 would allow nothing";
+    }
     *ppb = (uint32_t)value;
     return NULL;
 }
 
 const char *vs_size_parse_fraction(const char *text, size_t length, uint32_t *ppb)
 {
-    if (length > 0 && text[length - 1] == '%')
+    if (length > 0 && text[length - 1] == '%') {
         return "a percentage belongs into VRAMSHIM_LIMIT";
+    }
     return parse_share(text, length, 9, ppb);
 }
 
@@ -179,11 +204,13 @@ const char *vs_size_parse_amount(const char *text, size_t length, struct vs_amou
         why = parse_share(text, length - 1, 7, &result.ppb);
     } else {
         why = vs_size_parse(text, length, &result.bytes);
-        if (!why && result.bytes == 0)
+        if (!why && result.bytes == 0) {
             why = "0 would allow nothing";
+        }
     }
-    if (!why)
+    if (!why) {
         *amount = result;
+    }
     return why;
 }
 
@@ -191,11 +218,13 @@ uint64_t vs_size_of_amount(struct vs_amount amount, uint64_t total)
 {
     uint64_t bytes = amount.bytes;
 
-    if (bytes == 0) /* exact, and without a 128-bit product: the remainder is below 10^9 */
+    if (bytes == 0) { /* exact, and without a 128-bit product: the remainder is below 10^9 */
         bytes =
             total / VS_SIZE_WHOLE * amount.ppb + total % VS_SIZE_WHOLE * amount.ppb / VS_SIZE_WHOLE;
-    if (bytes > total)
+    }
+    if (bytes > total) {
         bytes = total;
+    }
     return bytes > 0 ? bytes : 1;
 }
 
@@ -219,15 +248,17 @@ static void share_text(char *out, uint32_t ppb, unsigned places, const char *uni
     uint32_t part;
     unsigned used = places;
 
-    for (unsigned i = 0; i < places; i++)
+    for (unsigned i = 0; i < places; i++) {
         scale *= 10;
+    }
     part = ppb % scale;
     for (unsigned i = places; i > 0; i--) {
         digits[i - 1] = (char)('0' + part % 10);
         part /= 10;
     }
-    while (used > 0 && digits[used - 1] == '0')
+    while (used > 0 && digits[used - 1] == '0') {
         used--;
+    }
     vs_text_format(out, VS_SIZE_TEXT, "%u%s%.*s%s", ppb / scale, used > 0 ? "." : "", (int)used,
                    digits, unit);
 }
@@ -240,9 +271,10 @@ const char *vs_size_fraction_text(char out[VS_SIZE_TEXT], uint32_t ppb)
 
 const char *vs_size_amount_text(char out[VS_SIZE_TEXT], struct vs_amount amount)
 {
-    if (amount.bytes > 0)
+    if (amount.bytes > 0) {
         vs_size_text(out, amount.bytes);
-    else
+    } else {
         share_text(out, amount.ppb, 7, "%");
+    }
     return out;
 }

@@ -19,10 +19,12 @@ static void put(struct cursor *to, const char *text, size_t length)
 {
     size_t room = to->size - to->used;
 
-    if (length > room)
+    if (length > room) {
         length = room;
-    if (length > 0)
+    }
+    if (length > 0) {
         memcpy(to->out + to->used, text, length);
+    }
     to->used += length;
 }
 
@@ -103,15 +105,17 @@ static intmax_t take_signed(struct arguments *from, enum width width)
 
 static void put_string(struct cursor *to, const char *text, int precision)
 {
-    if (!text)
+    if (!text) {
         text = "(null)";
+    }
     put(to, text, precision < 0 ? strlen(text) : strnlen(text, (size_t)precision));
 }
 
 static void put_signed(struct cursor *to, intmax_t value)
 {
-    if (value < 0)
+    if (value < 0) {
         put(to, "-", 1);
+    }
     put_number(to, value < 0 ? -(uintmax_t)value : (uintmax_t)value, 10);
 }
 
@@ -172,8 +176,9 @@ size_t vs_text_vformat(char *out, size_t size, const char *format, va_list argum
 
         put(&to, format, plain);
         format = conversion;
-        if (*format == '\0')
+        if (*format == '\0') {
             break;
+        }
         format++;
         if (!convert(&to, &format, &from)) {
             put(&to, conversion, strlen(conversion));
@@ -181,8 +186,9 @@ size_t vs_text_vformat(char *out, size_t size, const char *format, va_list argum
         }
     }
     va_end(from.list);
-    if (size > 0)
+    if (size > 0) {
         out[to.used] = '\0';
+    }
     return to.used;
 }
 
@@ -199,14 +205,18 @@ size_t vs_text_format(char *out, size_t size, const char *format, ...)
 
 static size_t escape_byte(char piece[8], unsigned char byte)
 {
-    if (byte == '\n')
+    if (byte == '\n') {
         return vs_text_format(piece, 8, "\\n");
-    if (byte == '\t')
+    }
+    if (byte == '\t') {
         return vs_text_format(piece, 8, "\\t");
-    if (byte == '\\' || byte == '"')
+    }
+    if (byte == '\\' || byte == '"') {
         return vs_text_format(piece, 8, "\\%c", byte);
-    if (byte >= 0x20 && byte < 0x7f)
+    }
+    if (byte >= 0x20 && byte < 0x7f) {
         return vs_text_format(piece, 8, "%c", byte);
+    }
     return vs_text_format(piece, 8, "\\x%x%x", byte >> 4, byte & 15U);
 }
 
@@ -220,8 +230,9 @@ const char *vs_text_escape(char *out, size_t size, const char *value, size_t len
         char piece[8];
         size_t used = escape_byte(piece, (unsigned char)value[i]);
 
-        if (to.used + strlen(dots) <= to.size)
+        if (to.used + strlen(dots) <= to.size) {
             cut_at = to.used;
+        }
         if (used > to.size - to.used) {
             to.used = cut_at;
             put(&to, dots, strlen(dots));
@@ -241,10 +252,12 @@ static unsigned char lower(char c)
 bool vs_text_alike(const char *a, const char *b, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
-        if (lower(a[i]) != lower(b[i]))
+        if (lower(a[i]) != lower(b[i])) {
             return false;
-        if (a[i] == '\0')
+        }
+        if (a[i] == '\0') {
             break;
+        }
     }
     return true;
 }

@@ -28,9 +28,11 @@ static const struct verb verbs[] = {
 
 static const struct verb *find_verb(const char *name)
 {
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        if (strcmp(verbs[i].name, name) == 0)
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        if (strcmp(verbs[i].name, name) == 0) {
             return &verbs[i];
+        }
+    }
     return NULL;
 }
 
@@ -53,8 +55,9 @@ static _Noreturn void refuse(const char *name)
         fprintf(stderr, "vramshim: unknown verb '%s'; nearest: %s\n", name, nearest);
     } else {
         fprintf(stderr, "vramshim: unknown verb '%s'; verbs are:", name);
-        for (size_t i = 0; i < VERB_COUNT; i++)
+        for (size_t i = 0; i < VERB_COUNT; i++) {
             fprintf(stderr, " %s", verbs[i].name);
+        }
         fprintf(stderr, "\n");
     }
     exit(VS_CLI_USAGE);
@@ -68,11 +71,13 @@ static char *help_text(int key, const char *text, void *input)
     FILE *out;
 
     (void)input;
-    if (key != ARGP_KEY_HELP_POST_DOC || !(out = open_memstream(&all, &size)))
+    if (key != ARGP_KEY_HELP_POST_DOC || !(out = open_memstream(&all, &size))) {
         return (char *)(uintptr_t)text;
+    }
     fprintf(out, "Verbs:\n");
-    for (size_t i = 0; i < VERB_COUNT; i++)
+    for (size_t i = 0; i < VERB_COUNT; i++) {
         fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    }
     fprintf(out, "\n`vramshim VERB --help' tells more about one. Exit codes: 0 fine, 1 failure, "
                  "2 usage.\n");
     fclose(out);
@@ -94,11 +99,13 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         return 0;
     case ARGP_KEY_ARG:
-        if (strcmp(argument, "help") == 0)
+        if (strcmp(argument, "help") == 0) {
             argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        }
         call->verb = find_verb(argument);
-        if (!call->verb)
+        if (!call->verb) {
             refuse(argument);
+        }
         /* The rest is the verb's, from its own name on. */
         call->argc = state->argc - state->next + 1;
         call->argv = state->argv + state->next - 1;
@@ -131,8 +138,9 @@ int main(int argc, char **argv)
     int result;
 
     argp_err_exit_status = VS_CLI_USAGE;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &call))
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &call)) {
         return VS_CLI_USAGE;
+    }
     snprintf(title, sizeof(title), "vramshim %s", call.verb->name);
     call.argv[0] = title;
     result = call.verb->run(call.argc, call.argv);

@@ -34,25 +34,30 @@ static void keep(void *context, int level, enum vs_option option, const char *li
     struct problem *problem = &problems->list[problems->count];
 
     (void)level;
-    if (problems->count == sizeof(problems->list) / sizeof(problems->list[0]))
+    if (problems->count == sizeof(problems->list) / sizeof(problems->list[0])) {
         return;
+    }
     problem->option = option;
     problem->line = strdup(line);
-    if (problem->line)
+    if (problem->line) {
         problems->count++;
+    }
 }
 
 static void drop(struct problems *problems)
 {
-    for (size_t i = 0; i < problems->count; i++)
+    for (size_t i = 0; i < problems->count; i++) {
         free(problems->list[i].line);
+    }
 }
 
 static const char *problem_of(const struct problems *problems, enum vs_option option)
 {
-    for (size_t i = 0; i < problems->count; i++)
-        if (problems->list[i].option == option)
+    for (size_t i = 0; i < problems->count; i++) {
+        if (problems->list[i].option == option) {
             return problems->list[i].line;
+        }
+    }
     return NULL;
 }
 
@@ -70,10 +75,12 @@ static void print_text(const struct vs_options_dump *dump, const struct vs_optio
         printf("    accepted: %s; default: %s%s\n", info->accepted, info->fallback,
                info->acts ? "" : "; does nothing yet");
     }
-    if (problems->count > 0)
+    if (problems->count > 0) {
         printf("\nProblems in this environment:\n");
-    for (size_t i = 0; i < problems->count; i++)
+    }
+    for (size_t i = 0; i < problems->count; i++) {
         printf("  %s\n", problems->list[i].line);
+    }
 }
 
 /* A cell of a Markdown table: a bar would end it, and an asterisk or an underscore pair mark it up.
@@ -81,8 +88,9 @@ static void print_text(const struct vs_options_dump *dump, const struct vs_optio
 static void print_cell(const char *text)
 {
     for (; *text; text++) {
-        if (strchr("|*<\\", *text))
+        if (strchr("|*<\\", *text)) {
             putchar('\\');
+        }
         putchar(*text);
     }
 }
@@ -137,8 +145,9 @@ static json_t *json_text(const char *text)
     char shown[VS_OPTIONS_TEXT];
     json_t *string = json_string(text);
 
-    if (string)
+    if (string) {
         return string;
+    }
     return json_string(vs_text_escape(shown, sizeof(shown), text, strlen(text)));
 }
 
@@ -159,8 +168,9 @@ static int print_json(const struct vs_options_dump *dump, const struct vs_option
                                               (int)options->given[i], "cap", (int)info->cap, "acts",
                                               (int)info->acts, "problem", problem));
     }
-    for (size_t i = 0; i < problems->count; i++)
+    for (size_t i = 0; i < problems->count; i++) {
         json_array_append_new(lines, json_string(problems->list[i].line));
+    }
     all = json_pack("{s:o, s:o}", "options", list, "problems", lines);
     failed = !all || json_dumpf(all, stdout, JSON_INDENT(2));
     putchar('\n');
@@ -176,8 +186,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     switch (key) {
     case 'm':
     case 'j':
-        if (*form != FORM_TEXT)
+        if (*form != FORM_TEXT) {
             argp_error(state, "--markdown and --json exclude each other");
+        }
         *form = key == 'm' ? FORM_MARKDOWN : FORM_JSON;
         return 0;
     default:
@@ -214,10 +225,11 @@ int vs_cli_options(int argc, char **argv)
     vs_options_load(&options, environ, &listener);
     vs_options_dump(&options, &dump);
     result = problems.count > 0 ? VS_CLI_FAILURE : 0;
-    if (form == FORM_TEXT)
+    if (form == FORM_TEXT) {
         print_text(&dump, &options, &problems);
-    else if (print_json(&dump, &options, &problems))
+    } else if (print_json(&dump, &options, &problems)) {
         result = VS_CLI_FAILURE;
+    }
     drop(&problems);
     return result;
 }
