@@ -71,3 +71,37 @@ void vs_process_collect(struct vs_process *process)
     }
     collect_argv(process);
 }
+
+uint64_t vs_process_start_ns(void)
+{
+    char text[1024];
+    uint64_t now = vs_sys_clock(CLOCK_MONOTONIC), boot = vs_sys_clock(CLOCK_BOOTTIME);
+    uint64_t ticks = 0, started;
+    long length = -1;
+    int fd = vs_sys_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+
+    if (fd >= 0) {
+        length = vs_sys_read(fd, text, sizeof(text) - 1);
+        vs_sys_close(fd);
+    }
+    if (length <= 0) {
+        return now;
+    }
+    text[length] = '\0';
+    /* Field 2 is the name in parentheses and may hold anything; count from its end. */
+    const char *at = strrchr(text, ')');
+    for (unsigned field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    if (at == NULL) {
+        return now;
+    }
+    for (at++; *at >= '0' && *at <= '9'; at++) {
+        ticks = ticks * 10 + (uint64_t)(*at - '0');
+    }
+    started = ticks * (1000000000U / (uint64_t)sysconf(_SC_CLK_TCK)); /* since boot */
+    if (started > boot) {
+        return now;
+    }
+    return boot - started < now ? now - (boot - started) : 0;
+}

@@ -20,4 +20,8 @@ struct vs_process {
 
 void vs_process_collect(struct vs_process *process);
 
+/* CLOCK_MONOTONIC at the start of this process, from the kernel's own record (to a clock tick);
+ * where that can't be read, now. */
+uint64_t vs_process_start_ns(void);
+
 #endif
