@@ -17,7 +17,7 @@ extern const ElfW(Ehdr) vs_elf_our_header __asm__("__ehdr_start")
  * vanish, and is not in the global scope. */
 static struct link_map *startup_last;
 
-static bool same(const char *a, const char *b)
+bool vs_elf_same(const char *a, const char *b)
 {
     while (*a != '\0' && *a == *b) {
         a++;
@@ -105,7 +105,7 @@ static int match(const struct vs_elf_object *object, uint32_t index, const char 
     unsigned type = symbol->st_info & 0xf;
 
     if (symbol->st_shndx == SHN_UNDEF || symbol->st_value == 0 || type != STT_FUNC ||
-        !same(object->strings + symbol->st_name, name)) {
+        !vs_elf_same(object->strings + symbol->st_name, name)) {
         return 0;
     }
     return object->versions != NULL && (object->versions[index] & 0x8000) != 0 ? 1 : 2;

@@ -33,6 +33,9 @@ struct vs_elf_object {
     size_t relocation_counts[2];
 };
 
+/* Are two strings equal? Calls nothing. */
+bool vs_elf_same(const char *a, const char *b);
+
 /* The object's definition of this function, or NULL. */
 void *vs_elf_symbol(const struct vs_elf_object *object, const char *name);
 

@@ -15,7 +15,6 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 
 void *(*vs_lookup_real_dlsym)(void *handle, const char *name);
 void *(*vs_lookup_real_dlvsym)(void *handle, const char *name, const char *version);
@@ -58,9 +57,14 @@ static void *behind_us(const char *name)
     return result;
 }
 
+/* Asked of every look-up, also those that a sanitizer's runtime makes to find the functions that it
+ * is about to stand in for, strcmp among them: so no such function is used here. */
 static bool is_look_up(const char *name)
 {
-    return name != NULL && (strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0);
+    if (name == NULL || name[0] != 'd' || name[1] != 'l') {
+        return false;
+    }
+    return vs_elf_same(name, "dlsym") || vs_elf_same(name, "dlvsym");
 }
 
 int vs_lookup_wants(void *handle, const char *name, const void *caller)
@@ -93,7 +97,7 @@ int vs_lookup_wants(void *handle, const char *name, const void *caller)
 /* Ours, in place of the C library's. */
 static void *own_look_up(const char *name)
 {
-    return strcmp(name, "dlsym") == 0 ? (void *)dlsym : (void *)dlvsym;
+    return vs_elf_same(name, "dlsym") ? (void *)dlsym : (void *)dlvsym;
 }
 
 /* Our own export came back: right if the look-up would find the driver's without us. */
