@@ -35,35 +35,59 @@ void *cu_library(void)
 }
 
 #ifndef CU_DIRECT
-/* The entry's name as cuda.h's macros spell it, and as it was written. */
+/* The symbol of an entry: its name as cuda.h's macros spell it. */
 #define CU_SPELLED_(name) #name
 #define CU_SPELLED(name) CU_SPELLED_(name)
-#define CU_ROW(name) {(void **)&cu_api.name, CU_SPELLED(name), #name},
+#define CU_ROW(name) {(void **)&cu_api.name, CU_SPELLED(name)},
 
-/* The version to ask for: that of cuda.h, but for entries whose newest one it means by another
- * name. */
-static int version_of(const char *base)
+static const struct row {
+    void **pointer;
+    const char *symbol;
+} rows[] = {CU_ENTRIES(CU_ROW)};
+
+/* cuGetProcAddress takes a symbol's name without its suffixes, and a version that decides which ABI
+ * of that name is meant. The name is not always the one that cuda.h offers: it calls
+ * cuGraphInstantiateWithFlags cuGraphInstantiate, and by that name the driver finds an older
+ * function with more parameters. */
+static void base_of(const char *symbol, char base[CU_NAME_MAX])
+{
+    size_t length = strlen(symbol);
+    if (length >= CU_NAME_MAX)
+        abort();
+    if (length > 5 &&
+        (strcmp(symbol + length - 5, "_ptsz") == 0 || strcmp(symbol + length - 5, "_ptds") == 0))
+        length -= 5;
+    if (length > 3 && strncmp(symbol + length - 3, "_v", 2) == 0 && symbol[length - 1] >= '2' &&
+        symbol[length - 1] <= '9')
+        length -= 3;
+    memcpy(base, symbol, length);
+    base[length] = '\0';
+}
+
+/* The version to ask for: that of cuda.h, but for symbols that are not their name's newest ABI. */
+static int version_of(const char *symbol)
 {
     static const struct {
-        const char *base;
+        const char *symbol;
         int version;
-    } older[] = {{"cuCtxSynchronize", 2000}, {"cuCtxGetDevice", 2000}, {"cuStreamGetCtx", 9020}};
+    } older[] = {{"cuCtxSynchronize", 2000},
+                 {"cuCtxGetDevice", 2000},
+                 {"cuStreamGetCtx", 9020},
+                 {"cuStreamGetCtx_ptsz", 9020}};
 
     for (size_t i = 0; i < sizeof older / sizeof older[0]; i++) {
-        if (strcmp(base, older[i].base) == 0)
+        if (strcmp(symbol, older[i].symbol) == 0)
             return older[i].version;
     }
     return CUDA_VERSION;
 }
 
-static void look_up(bool by_proc_address)
+void *cu_by_version(const char *symbol)
 {
-    static const struct {
-        void **pointer;
-        const char *symbol;
-        const char *base;
-    } rows[] = {CU_ENTRIES(CU_ROW)};
     __typeof__(&cuGetProcAddress) get = NULL;
+    CUdriverProcAddressQueryResult status;
+    char base[CU_NAME_MAX];
+    void *found = NULL;
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
     const cuuint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -71,14 +95,23 @@ static void look_up(bool by_proc_address)
     const cuuint64_t flags = CU_GET_PROC_ADDRESS_DEFAULT;
 #endif
 
+    base_of(symbol, base);
     *(void **)&get = dlsym(cu_library(), "cuGetProcAddress_v2");
+    if (get == NULL || get(base, &found, version_of(symbol), flags, &status) != CUDA_SUCCESS)
+        return NULL;
+    return found;
+}
+
+const char *cu_symbol(size_t index)
+{
+    return index < sizeof rows / sizeof rows[0] ? rows[index].symbol : NULL;
+}
+
+static void look_up(bool by_proc_address)
+{
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CUdriverProcAddressQueryResult status;
-        if (!by_proc_address)
-            *rows[i].pointer = dlsym(cu_library(), rows[i].symbol);
-        else if (get == NULL || get(rows[i].base, rows[i].pointer, version_of(rows[i].base), flags,
-                                    &status) != CUDA_SUCCESS)
-            *rows[i].pointer = NULL;
+        *rows[i].pointer =
+            by_proc_address ? cu_by_version(rows[i].symbol) : dlsym(cu_library(), rows[i].symbol);
         if (*rows[i].pointer == NULL)
             *rows[i].pointer = cu_no_entry;
     }

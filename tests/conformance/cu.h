@@ -22,6 +22,8 @@
 
 #include "cu_entries.h"
 
+#define CU_NAME_MAX 64 /* bytes of a symbol with its end */
+
 #ifdef CU_DIRECT
 #define CU(name) name
 #define CU_HAVE(name) true
@@ -41,6 +43,13 @@ extern void *const cu_no_entry;
 
 /* The library itself, for programs whose subject is the look-up. NULL when it is not there. */
 void *cu_library(void);
+
+#ifndef CU_DIRECT
+/* The index-th symbol that conformance programs use; NULL after the last. */
+const char *cu_symbol(size_t index);
+/* What cuGetProcAddress returns for the ABI that this symbol is; NULL when there is none. */
+void *cu_by_version(const char *symbol);
+#endif
 
 /* Looks the entry points up; a program that uses only what comes before cuInit calls just this. */
 void cu_load(int argc, char **argv);

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 SHIM = os.environ["VS_TEST_SHIM"]
 SIM = os.environ["VS_TEST_SIM"]
@@ -89,6 +90,15 @@ def run(*argv, env=None, shim=True, before=(), after=(), folder=None, timeout=60
 
 def client(*steps, direct=False, **kwargs):
     return run("client-direct" if direct else "client", *steps, **kwargs)
+
+
+def wait_for(folder, *names, children=(), seconds=60):
+    """Waits until these files are there; a child that ended first, or too long a wait, is a failure."""
+    end = time.monotonic() + seconds
+    while not all(os.path.exists(os.path.join(folder, name)) for name in names):
+        if time.monotonic() > end or any(child.poll() is not None for child in children):
+            raise AssertionError(f"waited in vain for {names}")
+        time.sleep(0.01)
 
 
 def expect(actual, wanted, what=""):

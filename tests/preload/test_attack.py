@@ -16,7 +16,7 @@ import time
 
 from harness import (
     BIN, SANITIZED, SHIM, client, environment, expect, expect_device, expect_fine, expect_in, main,
-    program, run,
+    program, run, wait_for,
 )
 
 TESTS = {}
@@ -209,8 +209,7 @@ def held_by_one_with_failed_execs(env):
     argv = [program("attack-life"), "failing_execs_keep_the_name", f"{folder}/up", f"{folder}/go"]
     with subprocess.Popen(argv, env=environment(folder, env), stderr=subprocess.PIPE,
                           text=True) as first:
-        while not os.path.exists(os.path.join(folder, "up")):
-            time.sleep(0.01)
+        wait_for(folder, "up", children=[first])
         second = client(*START, "alloc:222", folder=folder, env=env)
         open(os.path.join(folder, "go"), "w", encoding="utf-8").close()
         said = first.stderr.read()
@@ -414,8 +413,7 @@ def the_folder_goes_away():
     argv = [program("client"), *START, "alloc:111", f"touch:{folder}/up", f"wait:{folder}/go"]
     env = environment(folder, {"VRAMSHIM_REPORT": gone + "/r.json"})
     with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as child:
-        while not os.path.exists(os.path.join(folder, "up")):
-            time.sleep(0.01)
+        wait_for(folder, "up")
         shutil.rmtree(gone)
         open(os.path.join(folder, "go"), "w", encoding="utf-8").close()
         err = child.stderr.read()
@@ -508,8 +506,7 @@ def many_at_once_under_one_name():
         argv = [program("client"), *START, f"alloc:{1000 + i}", f"touch:{folder}/up{i}",
                 f"wait:{folder}/go"]
         children.append(subprocess.Popen(argv, env=environment(folder)))
-    while not all(os.path.exists(f"{folder}/up{i}") for i in range(12)):
-        time.sleep(0.01)
+    wait_for(folder, *[f"up{i}" for i in range(12)])
     open(os.path.join(folder, "go"), "w", encoding="utf-8").close()
     for child in children:
         expect(child.wait(), 0)

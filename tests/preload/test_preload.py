@@ -4,11 +4,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 from harness import (
     BIN, MIB, SANITIZED, SHIM, client, environment, expect, expect_device, expect_fine, expect_in,
-    main, program, run,
+    main, program, run, wait_for,
 )
 
 TESTS = {}
@@ -387,8 +386,7 @@ def a_taken_path_gets_the_pid():
     folder = tempfile.mkdtemp(prefix="vs-test-")
     argv = [program("client"), *START, "alloc:111", f"touch:{folder}/up", f"wait:{folder}/go"]
     with subprocess.Popen(argv, env=environment(folder)) as first:
-        while not os.path.exists(os.path.join(folder, "up")):
-            time.sleep(0.01)
+        wait_for(folder, "up", children=[first])
         second = client(*START, "alloc:222", folder=folder)
         expect_fine(second)
         open(os.path.join(folder, "go"), "w", encoding="utf-8").close()

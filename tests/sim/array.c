@@ -344,12 +344,14 @@ CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3
                                         unsigned int count)
 {
     SIM_ENTRY(cuMipmappedArrayCreate);
-    if (out == NULL || desc == NULL || count == 0 || desc->Format == CU_AD_FORMAT_NV12)
+    if (out == NULL || desc == NULL || desc->Format == CU_AD_FORMAT_NV12)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check(desc);
     if (result != CUDA_SUCCESS)
         return result;
-    if (count > levels_of(desc)) /* clamped, as documented */
+    if (count == 0) /* clamped on both sides, as documented */
+        count = 1;
+    if (count > levels_of(desc))
         count = levels_of(desc);
     sim_lock();
     CUcontext ctx;

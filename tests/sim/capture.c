@@ -2,9 +2,12 @@
  * Stream capture: what is recorded, and what is not allowed meanwhile.
  *
  * A capture begins on one stream and spreads to others through events. Work on its streams becomes
- * nodes of a graph. The rules are the driver's: calls that might synchronise are refused, and
- * invalidate, if the calling thread's mode and the active captures say so (cuThreadExchange-
- * StreamCaptureMode); calls on a capturing context as a whole always. Capture structs stay for
+ * nodes of a graph. The rules are the driver's: calls that might synchronise, waiting for and
+ * asking streams and events among them, are refused, and invalidate, if the calling thread's mode
+ * and the active captures say so (cuThreadExchangeStreamCaptureMode); calls on a capturing context
+ * as a whole, on the legacy stream beside a blocking capture and on the captured streams and events
+ * themselves always. An end on the wrong stream invalidates, one by the wrong thread ends. A stream
+ * that only joined may go: what it recorded stays, and has to be joined. Capture structs stay for
  * good, because events refer to them.
  */
 #include "graph.h"
@@ -205,11 +208,28 @@ CUresult sim_capture_graph(CUstream stream, CUgraph graph)
     return result;
 }
 
+/* What an event of a capture that is over answers to everything but being recorded again. */
+static CUresult over(const struct sim_capture *capture)
+{
+    return capture->invalid ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_CAPTURED_EVENT;
+}
+
+CUresult sim_capture_event_ask(CUevent event)
+{
+    struct sim_capture *capture = event->capture;
+    if (capture == NULL)
+        return sim_capture_unsafe(event->ctx);
+    if (capture->ended)
+        return over(capture);
+    invalidate(capture);
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult sim_capture_event_wait(CUstream stream, CUevent event)
 {
     struct sim_capture *theirs = event->capture;
     if (theirs != NULL && theirs->ended)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return over(theirs);
     if (sim_capturing(stream) && stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (theirs == NULL) { /* recorded outside */
@@ -256,7 +276,7 @@ static void discard(struct sim_capture *capture)
         sim_graph_free(capture->graph);
 }
 
-/* A stream that began a capture takes it along; one that joined leaves it broken. */
+/* A stream that began a capture takes it along; one that joined just leaves it. */
 void sim_capture_stream_gone(CUstream stream)
 {
     struct sim_capture *capture = stream->capture;
@@ -266,7 +286,6 @@ void sim_capture_stream_gone(CUstream stream)
         end(capture);
         discard(capture);
     } else {
-        invalidate(capture);
         leave(stream);
     }
 }
@@ -389,22 +408,25 @@ static CUresult end_capture(CUstream handle, bool pt, CUgraph *out)
     struct sim_capture *capture = result == CUDA_SUCCESS ? stream->capture : NULL;
     if (result == CUDA_SUCCESS && capture == NULL)
         result = CUDA_ERROR_ILLEGAL_STATE;
-    else if (result == CUDA_SUCCESS && capture->origin != stream)
+    if (result == CUDA_SUCCESS && capture->origin != stream) {
+        invalidate(capture);
         result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    else if (result == CUDA_SUCCESS && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-             capture->thread != &thread_mark)
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
     if (result == CUDA_SUCCESS) {
         *out = NULL;
-        if (capture->invalid || !sim_graph_alive(capture->graph))
+        if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_mark) {
+            result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+        } else if (capture->invalid || !sim_graph_alive(capture->graph))
             result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         else if (!joined(capture))
             result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         end(capture);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             *out = capture->graph;
-        else
+        } else {
+            capture->invalid = true; /* its events are of nothing now */
             discard(capture);
+        }
     }
     sim_unlock();
     return result;

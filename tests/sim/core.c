@@ -55,6 +55,7 @@ __attribute__((constructor)) static void loaded(void)
     if (api != NULL && atoi(api) >= 10000)
         sim_config.api = atoi(api);
     sim_registry_hide(sim_config.api);
+    sim_fault_preload();
     pthread_atfork(NULL, NULL, in_child);
 }
 
@@ -76,7 +77,8 @@ __attribute__((destructor)) static void unloaded(void)
 static bool works_uninitialised(enum sim_entry entry)
 {
     return entry == SIM_E_cuInit || entry == SIM_E_cuDriverGetVersion ||
-           entry == SIM_E_cuGetProcAddress || entry == SIM_E_cuGetProcAddress_v2;
+           entry == SIM_E_cuGetProcAddress || entry == SIM_E_cuGetProcAddress_v2 ||
+           entry == SIM_E_cuGetErrorName || entry == SIM_E_cuGetErrorString;
 }
 
 CUresult sim_enter(enum sim_entry entry)
@@ -89,12 +91,10 @@ CUresult sim_enter(enum sim_entry entry)
             return CUDA_ERROR_NOT_PERMITTED;
         if (sim_cost_any)
             sim_cost_spend(entry);
-        if (sim_fault_any) {
-            CUresult fault = sim_fault_check(entry);
-            if (fault != CUDA_SUCCESS)
-                return fault;
-        }
     }
+    CUresult fault = sim_fault(entry);
+    if (fault != CUDA_SUCCESS)
+        return fault;
     if (sim_entry_since(entry) > sim_config.api)
         return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
@@ -126,13 +126,12 @@ CUresult CUDAAPI cuInit(unsigned int flags)
             atomic_store_explicit(&state, READY, memory_order_release);
     }
     sim_unlock();
-    if (result == CUDA_SUCCESS && sim_fault_any)
-        result = sim_fault_check(SIM_E_cuInit);
-    return result;
+    return result == CUDA_SUCCESS ? sim_fault(SIM_E_cuInit) : result;
 }
 
 CUresult CUDAAPI cuDriverGetVersion(int *version)
 {
+    SIM_ENTRY(cuDriverGetVersion);
     if (version == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *version = sim_config.api;

@@ -112,6 +112,7 @@
 
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char **text)
 {
+    SIM_ENTRY(cuGetErrorName);
     if (text == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     switch (error) {
@@ -144,6 +145,7 @@ static const char *words(const char *name, char *buffer, size_t room)
 
 CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
 {
+    SIM_ENTRY(cuGetErrorString);
     if (text == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();

@@ -160,8 +160,7 @@ CUresult CUDAAPI cuEventQuery(CUevent event)
     sim_lock();
     CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS)
-        result =
-            event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
+        result = sim_capture_event_ask(event);
     if (result == CUDA_SUCCESS)
         result = event->ctx->sticky;
     if (result == CUDA_SUCCESS && event->ipc != NULL && sim_ipc_event_pending(event->ipc))
@@ -182,8 +181,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
     sim_lock();
     CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS)
-        result =
-            event->capture != NULL ? CUDA_ERROR_CAPTURED_EVENT : sim_capture_unsafe(event->ctx);
+        result = sim_capture_event_ask(event);
     if (result == CUDA_SUCCESS) {
         CUcontext ctx = event->ctx;
         struct sim_ipc_event *ipc = event->ipc;

@@ -2,7 +2,8 @@
  * VRAMSIM_FAULT=entry:error:nth[,...]: the nth call of an entry point (counted from 1, failed or
  * not) returns the error and does nothing else. entry is an export (cuMemAlloc_v2) or a base name
  * (cuMemAlloc: every ABI and twin, counted together); error is a number or a name, with or without
- * CUDA_ERROR_; nth is a number or * for every call.
+ * CUDA_ERROR_; nth is a number or * for every call. It is read when the library is loaded, because
+ * some entry points work before cuInit; what is wrong with it is cuInit's to say.
  */
 #include "sim.h"
 
@@ -21,7 +22,8 @@ struct fault {
 
 static struct fault faults[MAX_FAULTS];
 static unsigned fault_count;
-bool sim_fault_any;
+static bool any;
+static char loaded[2048]; /* the spec that `faults` holds */
 
 static bool parse_error(const char *text, CUresult *error)
 {
@@ -75,21 +77,37 @@ static bool parse_one(char *item)
     return true;
 }
 
+static bool parse(const char *spec)
+{
+    char copy[sizeof loaded];
+    any = false;
+    fault_count = 0;
+    memset(faults, 0, sizeof faults);
+    if (strlen(spec) >= sizeof copy)
+        return false;
+    strcpy(loaded, spec);
+    strcpy(copy, spec);
+    bool good = true;
+    char *save = NULL;
+    for (char *item = strtok_r(copy, ",", &save); item != NULL && good;
+         item = strtok_r(NULL, ",", &save))
+        good = parse_one(item);
+    any = good && fault_count > 0;
+    return good;
+}
+
+void sim_fault_preload(void)
+{
+    const char *spec = getenv("VRAMSIM_FAULT");
+    if (spec != NULL)
+        parse(spec);
+}
+
 bool sim_fault_load(const char *spec)
 {
-    char copy[2048];
-    if (strlen(spec) < sizeof copy) {
-        strcpy(copy, spec);
-        bool good = true;
-        char *save = NULL;
-        for (char *item = strtok_r(copy, ",", &save); item != NULL && good;
-             item = strtok_r(NULL, ",", &save))
-            good = parse_one(item);
-        if (good) {
-            sim_fault_any = fault_count > 0;
-            return true;
-        }
-    }
+    /* Calls that came before count too. */
+    if ((any && strcmp(spec, loaded) == 0) || parse(spec))
+        return true;
     sim_say(
         "VRAMSIM_FAULT=%s: expected entry:error:nth, comma-separated, with an entry point of the "
         "simulator, an error name or number, and a call number from 1 or *",
@@ -97,8 +115,10 @@ bool sim_fault_load(const char *spec)
     return false;
 }
 
-CUresult sim_fault_check(enum sim_entry entry)
+CUresult sim_fault(enum sim_entry entry)
 {
+    if (!any)
+        return CUDA_SUCCESS;
     for (unsigned i = 0; i < fault_count; i++) {
         if (!sim_entry_named(entry, faults[i].entry))
             continue;

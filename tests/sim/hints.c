@@ -62,8 +62,7 @@ static CUresult get_hint(CUstream handle, bool pt, CUstreamAttrID name, CUstream
             value->accessPolicyWindow = stream->hints.window;
             break;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-            value->syncPolicy =
-                stream->hints.policy != 0 ? stream->hints.policy : CU_SYNC_POLICY_AUTO;
+            value->syncPolicy = stream->hints.policy;
             break;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
             value->priority = stream->priority;
@@ -96,6 +95,8 @@ static CUresult copy_hints(CUstream to, CUstream from, bool pt)
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         target->hints = source->hints;
+    if (result == CUDA_SUCCESS) /* an attribute like the others (measured) */
+        target->priority = source->priority;
     sim_unlock();
     return result;
 }

@@ -220,6 +220,23 @@ static void case_faults(void)
     IS(cuMemFree(p), CUDA_ERROR_LAUNCH_FAILED);
 }
 
+/* Entry points that work before cuInit fail before it too. */
+static void case_faults_early(void)
+{
+    CUdriverProcAddressQueryResult status;
+    const char *name;
+    void *got = NULL;
+    int version = 0;
+    IS(cuDriverGetVersion(&version), CUDA_ERROR_UNKNOWN);
+    OK(cuDriverGetVersion(&version));
+    IS(cuGetErrorName(CUDA_SUCCESS, &name), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGetProcAddress("cuInit", &got, 12000, 0, &status));
+    start();
+    IS(cuGetProcAddress("cuMemAlloc", &got, 12000, 0, &status), CUDA_ERROR_NOT_FOUND);
+    OK(cuGetProcAddress("cuMemAlloc", &got, 12000, 0, &status));
+    OK(cuDriverGetVersion(&version));
+}
+
 static void case_init_refused(void)
 {
     IS(cuInit(0), CUDA_ERROR_INVALID_VALUE);
@@ -234,6 +251,10 @@ static void case_init_no_device(void)
 static void test_environment(void)
 {
     expect_child("faults", "VRAMSIM_FAULT=cuMemAlloc_v2:OUT_OF_MEMORY:2,cuMemFree:719:*", 0, NULL);
+    expect_child("faults_early",
+                 "VRAMSIM_FAULT=cuDriverGetVersion:UNKNOWN:1,cuGetProcAddress_v2:NOT_FOUND:2,"
+                 "cuGetErrorName:1:1",
+                 0, NULL);
     expect_child("init_refused", "VRAMSIM_FAULT=cuMemAlloc:NO_SUCH:1", 0, "VRAMSIM_FAULT=");
     expect_child("init_refused", "VRAMSIM_MEMORY=12GB", 0, "VRAMSIM_MEMORY=12GB: expected");
     expect_child("init_refused", "VRAMSIM_DEVICES=x", 0, "VRAMSIM_DEVICES=x: expected");
@@ -276,6 +297,7 @@ static const struct test tests_here[] = {
     {"api_12040", case_api_12040},
     {"environment", test_environment},
     {"faults", case_faults},
+    {"faults_early", case_faults_early},
     {"init_refused", case_init_refused},
     {"fork", test_fork},
     {"init_no_device", case_init_no_device},

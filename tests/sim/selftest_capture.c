@@ -72,6 +72,21 @@ static CUresult query(void)
     return cuEventQuery(e);
 }
 
+static CUresult wait_event(void)
+{
+    return cuEventSynchronize(e);
+}
+
+static CUresult query_stream(void)
+{
+    return cuStreamQuery(b);
+}
+
+static CUresult wait_stream(void)
+{
+    return cuStreamSynchronize(b);
+}
+
 static CUresult finish(void)
 {
     CUgraph graph;
@@ -88,23 +103,26 @@ static void test_capture_modes(void)
     } rows[] = {{CU_STREAM_CAPTURE_MODE_GLOBAL, false, false},
                 {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, true},
                 {CU_STREAM_CAPTURE_MODE_RELAXED, true, true}};
-    CUresult (*const calls[])(void) = {alloc, query};
+    CUresult (*const calls[])(void) = {alloc, query, wait_event, query_stream, wait_stream};
+    const int count = sizeof calls / sizeof calls[0];
     prepare();
     OK(cuEventRecord(e, b));
-    for (int i = 0; i < 6; i++) {
-        begin(rows[i / 2].mode);
-        IS(calls[i % 2](), rows[i / 2].here ? CUDA_SUCCESS : no);
-        ends(rows[i / 2].here ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        begin(rows[i / 2].mode);
-        IS(elsewhere(calls[i % 2]), rows[i / 2].there ? CUDA_SUCCESS : no);
-        ends(rows[i / 2].there ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        begin(rows[i / 2].mode);
+    for (int i = 0; i < 3 * count; i++) {
+        bool here = rows[i / count].here, there = rows[i / count].there;
+        begin(rows[i / count].mode);
+        IS(calls[i % count](), here ? CUDA_SUCCESS : no);
+        ends(here ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        begin(rows[i / count].mode);
+        IS(elsewhere(calls[i % count]), there ? CUDA_SUCCESS : no);
+        ends(there ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        begin(rows[i / count].mode);
         OK(elsewhere(alloc_thread_local));
         ends(CUDA_SUCCESS);
     }
     begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    IS(elsewhere(finish), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    ends(CUDA_SUCCESS);
+    IS(elsewhere(finish), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD); /* and over it is */
+    CUgraph graph;
+    IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
     begin(CU_STREAM_CAPTURE_MODE_RELAXED);
     OK(elsewhere(finish));
     CUstreamCaptureMode bad = (CUstreamCaptureMode)3;
@@ -129,6 +147,11 @@ static void test_capture_errors(void)
     OK(cuEventRecord(e, a));
     OK(cuStreamWaitEvent(b, e, 0));
     IS(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    IS(cuMemsetD8Async(p, 1, 1, b), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ends(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+    OK(cuEventRecord(e, a));
+    OK(cuStreamWaitEvent(b, e, 0));
     OK(cuMemsetD8Async(p, 1, 1, b));
     ends(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     OK(cuStreamIsCapturing(b, &status));
@@ -144,6 +167,12 @@ static void test_capture_errors(void)
     OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
     IS(cuMemsetD8Async(p, 1, 1, NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     IS(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CUresult (*const ask[])(CUstream) = {cuStreamQuery, cuStreamSynchronize};
+    for (int i = 0; i < 6; i++) {
+        OK(cuStreamBeginCapture(blocking, (CUstreamCaptureMode)(i / 2)));
+        IS(ask[i % 2](NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        IS(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
     begin(CU_STREAM_CAPTURE_MODE_RELAXED);
     OK(cuMemsetD8Async(p, 1, 1, NULL));
     ends(CUDA_SUCCESS);
@@ -153,15 +182,31 @@ static void test_capture_errors(void)
     ends(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     begin(CU_STREAM_CAPTURE_MODE_RELAXED);
     OK(cuEventRecord(e, a));
-    IS(cuEventSynchronize(e), CUDA_ERROR_CAPTURED_EVENT);
     IS(cuCtxWaitEvent(NULL, f), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     ends(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    /* A stream that goes takes its capture along, or breaks the one that it had joined. */
-    begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
-    OK(cuEventRecord(e, a));
-    OK(cuStreamWaitEvent(b, e, 0));
-    OK(cuStreamDestroy(b));
-    ends(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* Its events are no use while it lasts, asking breaks it, and then they are of nothing. */
+    CUresult (*const ask_event[])(CUevent) = {cuEventQuery, cuEventSynchronize};
+    for (int i = 0; i < 2; i++) {
+        begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+        OK(cuEventRecord(e, a));
+        IS(ask_event[i](e), CUDA_ERROR_CAPTURED_EVENT);
+        ends(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        IS(ask_event[i](e), CUDA_ERROR_INVALID_VALUE);
+        IS(cuStreamWaitEvent(b, e, 0), CUDA_ERROR_INVALID_VALUE);
+        OK(cuEventRecord(e, b));
+        OK(cuEventSynchronize(e));
+    }
+    /* A stream that goes takes its capture along; one that had joined leaves what it recorded. */
+    for (int i = 0; i < 2; i++) {
+        begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
+        OK(cuEventRecord(e, a));
+        OK(cuStreamWaitEvent(b, e, 0));
+        if (i == 1)
+            OK(cuMemsetD8Async(p, 1, 1, b));
+        OK(cuStreamDestroy(b));
+        ends(i == 0 ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    }
     begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
     OK(cuStreamDestroy(a));
     OK(alloc());

@@ -208,15 +208,20 @@ static void test_hints(void)
     CUstreamAttrValue value = {0};
     start();
     OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
-    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreateWithPriority(&b, CU_STREAM_NON_BLOCKING, -2));
+    OK(cuStreamGetAttribute(a, CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, &value));
+    CHECK(value.memSyncDomainMap.default_ == 0 && value.memSyncDomainMap.remote == 1);
     OK(cuStreamGetAttribute(a, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
-    CHECK(value.syncPolicy == CU_SYNC_POLICY_AUTO);
+    CHECK((int)value.syncPolicy == -1);
     value.syncPolicy = CU_SYNC_POLICY_YIELD;
     OK(cuStreamSetAttribute(a, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
     OK(cuStreamCopyAttributes(b, a));
     value.syncPolicy = CU_SYNC_POLICY_SPIN;
     OK(cuStreamGetAttribute(b, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
     CHECK(value.syncPolicy == CU_SYNC_POLICY_YIELD);
+    int priority;
+    OK(cuStreamGetPriority(b, &priority));
+    CHECK(priority == 0);
     IS(cuStreamSetAttribute(a, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -98,9 +98,10 @@ struct sim_config {
 extern struct sim_config sim_config;
 bool sim_config_load(void); /* false: a variable is bad, a line on stderr says which */
 bool sim_parse_size(const char *text, size_t *bytes);
-bool sim_fault_load(const char *spec);          /* false: bad spec, said */
-CUresult sim_fault_check(enum sim_entry entry); /* the error to inject now, or CUDA_SUCCESS */
-extern bool sim_fault_any;
+/* Reads VRAMSIM_FAULT before the first call, since some entry points work before cuInit. */
+void sim_fault_preload(void);
+bool sim_fault_load(const char *spec);     /* false: bad spec, said */
+CUresult sim_fault(enum sim_entry entry);  /* the error to inject now, or CUDA_SUCCESS */
 bool sim_cost_load(const char *spec);      /* VRAMSIM_COST; false: bad, said */
 void sim_cost_spend(enum sim_entry entry); /* busy for what the entry point costs */
 extern bool sim_cost_any;
@@ -437,7 +438,8 @@ struct CUstream_st {
     unsigned slot;
     struct sim_op *last; /* newest op, held */
     CUstream next;
-    CUgreenCtx green; /* stream of a green context */
+    CUgreenCtx green;                                  /* stream of a green context */
+#define SIM_POLICY_UNSET ((CUsynchronizationPolicy)-1) /* what a new stream has (measured) */
     struct sim_stream_hints {
         CUaccessPolicyWindow window;
         CUsynchronizationPolicy policy;
@@ -540,6 +542,7 @@ static inline bool sim_capturing(CUstream stream)
 /* Records work as a node of the capture (taken over). */
 CUresult sim_capture_work(CUstream stream, struct sim_work *work);
 CUresult sim_capture_event_record(CUstream stream, CUevent event);
+CUresult sim_capture_event_ask(CUevent event); /* whether it may be queried or waited for */
 CUresult sim_capture_event_wait(CUstream stream, CUevent event); /* joins stream to the capture */
 void sim_capture_stream_gone(CUstream stream);                   /* destroyed while it captures */
 CUresult sim_capture_event_node(CUstream stream, CUevent event, bool wait); /* EXTERNAL flags */

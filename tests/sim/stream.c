@@ -37,6 +37,7 @@ CUstream sim_stream_new(CUcontext ctx, unsigned flags, int priority)
                                    .ctx = ctx,
                                    .flags = flags,
                                    .priority = priority,
+                                   .hints = {.policy = SIM_POLICY_UNSET, .map = {0, 1}},
                                    .slot = sim_slot_new()};
     return stream;
 }
@@ -189,15 +190,25 @@ CUresult sim_submit_after(CUstream stream, struct sim_op *dependency)
     return submit_after(stream, &work, dependency, NULL);
 }
 
+/* Whether a stream may be asked and waited for, as far as captures go. */
+static CUresult may_ask(CUstream stream)
+{
+    if (sim_capturing(stream))
+        return sim_capture_context_op(stream->ctx);
+    CUresult result = stream->null_stream ? sim_capture_legacy(stream->ctx) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? sim_capture_unsafe(stream->ctx) : result;
+}
+
 CUresult sim_stream_wait(CUstream stream)
 {
     CUcontext ctx = stream->ctx;
-    if (sim_capturing(stream))
-        return sim_capture_context_op(ctx);
+    CUresult result = may_ask(stream);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (stream->null_stream) {
         struct sim_work work = {.kind = SIM_W_NOP, .what = "cuStreamSynchronize"};
         struct sim_op *op;
-        CUresult result = sim_submit(stream, &work, &op);
+        result = sim_submit(stream, &work, &op);
         if (result != CUDA_SUCCESS)
             return result;
         sim_op_wait(op);
@@ -276,8 +287,8 @@ static CUresult query(CUstream handle, bool pt)
     sim_lock();
     CUstream stream;
     CUresult result = sim_stream_get(handle, pt, &stream);
-    if (result == CUDA_SUCCESS && sim_capturing(stream))
-        result = sim_capture_context_op(stream->ctx);
+    if (result == CUDA_SUCCESS)
+        result = may_ask(stream);
     if (result == CUDA_SUCCESS) {
         if (stream->last != NULL && !stream->last->done)
             result = CUDA_ERROR_NOT_READY;
