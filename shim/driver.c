@@ -246,7 +246,7 @@ void vs_driver_pin(void)
     }
     __atomic_store_n(&pinned, true, __ATOMIC_RELAXED);
     open = (void *(*)(const char *, int))vs_elf_next("dlopen");
-    if (open != NULL && vs_elf_place_of((const void *)driver->real.cuInit) == VS_ELF_LATER) {
+    if (open != NULL && vs_elf_came_later((const void *)driver->real.cuInit)) {
         open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     }
 }

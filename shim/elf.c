@@ -2,11 +2,12 @@
  * Reading loaded ELF objects (see elf.h).
  *
  * Runs before sanitizers are ready and inside other people's dlsym calls, so it is built without
- * instrumentation and calls nothing but dl_iterate_phdr.
+ * instrumentation and calls nothing but getauxval, and dl_iterate_phdr where its comment says so.
  */
 #include "shim/elf.h"
 
 #include <stddef.h>
+#include <sys/auxv.h>
 
 extern const ElfW(Dyn) vs_elf_our_dynamic[] __asm__("_DYNAMIC")
     __attribute__((visibility("hidden")));
@@ -304,12 +305,57 @@ void *vs_elf_next(const char *name)
     return NULL;
 }
 
+static bool covers(const ElfW(Phdr) * headers, unsigned count, uintptr_t base, uintptr_t address)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (headers[i].p_type == PT_LOAD &&
+            address - base - headers[i].p_vaddr < headers[i].p_memsz) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The program's headers are where the kernel says; any other object begins with them. */
+static bool map_covers(const struct link_map *map, uintptr_t address)
+{
+    const ElfW(Ehdr) *header = (const void *)map->l_addr;
+
+    if (map == _r_debug.r_map) {
+        return covers((const void *)getauxval(AT_PHDR), (unsigned)getauxval(AT_PHNUM), map->l_addr,
+                      address);
+    }
+    return header != NULL && covers((const void *)(map->l_addr + header->e_phoff), header->e_phnum,
+                                    map->l_addr, address);
+}
+
+bool vs_elf_is_before_us(const void *address)
+{
+    for (const struct link_map *map = _r_debug.r_map;
+         map != NULL && map->l_ld != vs_elf_our_dynamic; map = map->l_next) {
+        if (map_covers(map, (uintptr_t)address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool vs_elf_defined_before_us(const char *name, const void *except)
+{
+    for (const struct link_map *map = _r_debug.r_map;
+         map != NULL && map->l_ld != vs_elf_our_dynamic; map = map->l_next) {
+        if (!map_covers(map, (uintptr_t)except) && symbol_in(map, name) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct search {
     uintptr_t address;
     const ElfW(Dyn) * last;
-    const ElfW(Dyn) * holder; /* the object that holds the address */
-    bool past_us, past_last;
-    enum vs_elf_place place;
+    bool past_last;
+    bool later;
 };
 
 static int visit_place(const struct vs_elf_object *object, void *arg)
@@ -317,30 +363,20 @@ static int visit_place(const struct vs_elf_object *object, void *arg)
     struct search *search = arg;
 
     if (search->address - object->start < object->end - object->start) {
-        search->holder = object->dynamic;
-        search->place = object->dynamic == vs_elf_our_dynamic ? VS_ELF_OURS
-                        : search->past_last                   ? VS_ELF_LATER
-                        : search->past_us                     ? VS_ELF_BEHIND_US
-                                                              : VS_ELF_BEFORE_US;
+        search->later = search->past_last;
         return 1;
     }
-    search->past_us = search->past_us || object->dynamic == vs_elf_our_dynamic;
     search->past_last = search->past_last || object->dynamic == search->last;
     return 0;
 }
 
-static struct search search_place(const void *address)
+bool vs_elf_came_later(const void *address)
 {
     struct search search = {
-        .address = (uintptr_t)address, .last = last_at_startup()->l_ld, .place = VS_ELF_LATER};
+        .address = (uintptr_t)address, .last = last_at_startup()->l_ld, .later = true};
 
     vs_elf_each(visit_place, &search);
-    return search;
-}
-
-enum vs_elf_place vs_elf_place_of(const void *address)
-{
-    return search_place(address).place;
+    return search.later;
 }
 
 struct own {
@@ -368,30 +404,12 @@ void *vs_elf_own_symbol(const void *address, const char *name)
     return own.found;
 }
 
-bool vs_elf_defined_before_us(const char *name, const void *except)
-{
-    const ElfW(Dyn) *holder = search_place(except).holder;
-
-    for (struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != vs_elf_our_dynamic;
-         map = map->l_next) {
-        if (map->l_ld != holder && symbol_in(map, name) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool vs_elf_is_ours(const void *address)
 {
     uintptr_t start = (uintptr_t)&vs_elf_our_header;
-    const ElfW(Phdr) *p = (const void *)(start + vs_elf_our_header.e_phoff);
 
-    for (unsigned i = 0; i < vs_elf_our_header.e_phnum; i++) {
-        if (p[i].p_type == PT_LOAD && (uintptr_t)address - start - p[i].p_vaddr < p[i].p_memsz) {
-            return true;
-        }
-    }
-    return false;
+    return covers((const void *)(start + vs_elf_our_header.e_phoff), vs_elf_our_header.e_phnum,
+                  start, (uintptr_t)address);
 }
 
 /* The loader's list of namespaces, from glibc 2.35 on (r_version 2 and up). */

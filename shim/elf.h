@@ -57,20 +57,19 @@ void vs_elf_remember_startup(void);
  * are never unloaded. Works before any constructor has run. */
 void *vs_elf_next(const char *name);
 
-/* Where the code at this address stands in the global search order. Takes the loader's lock. */
-enum vs_elf_place {
-    VS_ELF_BEFORE_US, /* the program, preloads before us */
-    VS_ELF_OURS,
-    VS_ELF_BEHIND_US, /* loaded at program start */
-    VS_ELF_LATER      /* dlopened, or in no object */
-};
-enum vs_elf_place vs_elf_place_of(const void *address);
+/* Is this address in the program or in a preload before us? Takes no lock and calls nothing that a
+ * sanitizer's runtime might stand in for: it may be asked before that is ready. */
+bool vs_elf_is_before_us(const void *address);
+
+/* Was the object that holds this address loaded later than program start (or is there none)? Such
+ * an object is not in the global scope by itself, and may go away. Takes the loader's lock. */
+bool vs_elf_came_later(const void *address);
 
 /* This name's function in the object that holds an address, or NULL. Takes the loader's lock. */
 void *vs_elf_own_symbol(const void *address, const char *name);
 
-/* Does an object before us, other than the one with this address in it, define name? Takes
- * the loader's lock. */
+/* Does an object before us, other than the one with this address in it, define name? As
+ * vs_elf_is_before_us. */
 bool vs_elf_defined_before_us(const char *name, const void *except);
 
 /* Does another namespace (dlmopen) hold an object whose file name starts so? Takes no lock; false

@@ -80,7 +80,7 @@ int vs_lookup_wants(void *handle, const char *name, const void *caller)
     }
     if (for_look_up) {
         /* A preload before us that asks for the C library's by version would go past us. */
-        return vs_elf_place_of(caller) == VS_ELF_BEFORE_US;
+        return vs_elf_is_before_us(caller);
     }
     driver = vs_driver_get();
     if (driver != NULL && vs_driver_contains(driver, caller)) {
@@ -90,7 +90,7 @@ int vs_lookup_wants(void *handle, const char *name, const void *caller)
         return 1;
     }
     /* A search from behind the caller may end at our own export with nothing real behind it. */
-    return vs_elf_place_of(caller) == VS_ELF_BEFORE_US && vs_elf_next(name) == NULL &&
+    return vs_elf_is_before_us(caller) && vs_elf_next(name) == NULL &&
            !vs_elf_defined_before_us(name, caller) && behind_us(name) == NULL;
 }
 
@@ -116,7 +116,7 @@ static void *found(void *result, const char *name, const void *caller)
     }
     /* Opened locally, it is out of sight for everything but the libraries that opened or need it;
      * which those are is not known, so any library that was itself opened later may see it. */
-    if (vs_elf_place_of(caller) != VS_ELF_LATER && behind_us(name) == NULL) {
+    if (!vs_elf_came_later(caller) && behind_us(name) == NULL) {
         return NULL;
     }
     return result;

@@ -37,8 +37,8 @@ int vs_process_prepare(void)
         return -errno;
     }
     madvise(page, size, MADV_WIPEONFORK); /* where this fails the handler below stands in */
-    if (!__atomic_compare_exchange_n(&vs_process_current, &expected, page, false, __ATOMIC_RELAXED,
-                                     __ATOMIC_RELAXED)) {
+    if (!__atomic_compare_exchange_n(&vs_process_current, &expected, page, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
         munmap(page, size);
         return 0;
     }

@@ -39,10 +39,10 @@ struct vs_process_page {
 
 extern struct vs_process_page *vs_process_current; /* never NULL; read by vs_process_page() */
 
-/* This process's page. No order is needed: a page is all zero when it becomes the current one. */
+/* This process's page. */
 static inline struct vs_process_page *vs_process_page(void)
 {
-    return __atomic_load_n(&vs_process_current, __ATOMIC_RELAXED);
+    return __atomic_load_n(&vs_process_current, __ATOMIC_ACQUIRE);
 }
 
 static inline enum vs_process_state vs_process_state(void)

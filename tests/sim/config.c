@@ -45,7 +45,6 @@ bool sim_config_load(void)
     sim_config.devices = knobs.shape.gpus; /* a shared machine may say otherwise (machine.c) */
     sim_config.memory = knobs.shape.memory;
     sim_config.share = knobs.share;
-    sim_config.api = (int)api;
     sim_config.latency_us = (unsigned)latency;
     if (!on_off("VRAMSIM_RACE", &sim_config.race) || !on_off("VRAMSIM_PEER", &sim_config.peer) ||
         !on_off("VRAMSIM_POISON", &sim_config.poison) ||
