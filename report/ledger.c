@@ -1,10 +1,10 @@
 /*
  * The ledger (see ledger.h): counters in one mapping (layout.h), allocations in the live table.
  *
- * Invariants: an allocation is in the live table from before it is counted, and whoever takes it
- * out counts it out: once. What the table can't remember is not counted at all, but as untracked.
- * Bytes stop counting when the driver has freed them (free_done), not before: they occupy the
- * device until then.
+ * Invariants: an allocation is counted before it is in the live table (so that no counter is ever
+ * below zero), and whoever takes it out counts it out: once. What the table can't remember is not
+ * counted at all, but as untracked. Bytes stop counting when the driver has freed them (free_done),
+ * not before: they occupy the device until then.
  *
  * Lock order: a shard of the live table, then (only when a context dies) `rare` or the timeline's
  * lock, which are leaves.
@@ -153,6 +153,19 @@ static void count_gone(const struct vs_alloc *alloc, _Atomic uint64_t *counter, 
     vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
 }
 
+/* The live table had no place for it. The peaks may keep it. */
+static void uncount_alloc(const struct vs_alloc *alloc)
+{
+    struct vs_ledger_counters *device = &ledger->device[alloc->device];
+    gauge_sub(&device->live, alloc->bytes);
+    gauge_sub(&device->by_kind[alloc->kind], alloc->bytes);
+    if (charged(alloc->kind)) {
+        gauge_sub(&device->used, alloc->bytes);
+    }
+    atomic_fetch_sub_explicit(&device->alloc_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&device->alloc_bytes, alloc->bytes, memory_order_relaxed);
+}
+
 static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
 {
     count_gone(alloc, &ledger->device[alloc->device].free_count, since_start(clock_ns));
@@ -243,8 +256,10 @@ void vs_ledger_alloc(const struct vs_alloc *given)
         untracked(alloc.bytes);
         return;
     }
+    count_alloc(&alloc);
     int rc = vs_live_put(live, &alloc, &replaced);
     if (rc < 0) {
+        uncount_alloc(&alloc);
         untracked(alloc.bytes);
         return;
     }
@@ -253,7 +268,6 @@ void vs_ledger_alloc(const struct vs_alloc *given)
     } else if (rc == 1) {
         lose(&replaced, since_start(alloc.at_ns));
     }
-    count_alloc(&alloc);
 }
 
 bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out)
@@ -338,7 +352,11 @@ static bool dies(const struct vs_alloc *alloc, void *argument)
     if (alloc->context != death->context) {
         return false;
     }
-    lose(alloc, death->t_ns);
+    if (alloc->frees > 0) { /* a free was under way: it is no leak */
+        count_gone(alloc, &ledger->device[alloc->device].free_count, death->t_ns);
+    } else {
+        lose(alloc, death->t_ns);
+    }
     death->dropped++;
     return true;
 }

@@ -40,12 +40,23 @@ void vs_lock_wait(struct vs_lock *lock)
     }
 }
 
+static _Atomic uint64_t end_deadline; /* 0: not counting yet */
+
+void vs_lock_end_begins(void)
+{
+    atomic_store_explicit(&end_deadline, 0, memory_order_relaxed);
+}
+
 bool vs_lock_take_at_end(struct vs_lock *lock)
 {
     if (vs_lock_try(lock)) {
         return true;
     }
-    uint64_t deadline = vs_sys_clock(CLOCK_MONOTONIC) + END_WAIT_NS;
+    uint64_t deadline = atomic_load_explicit(&end_deadline, memory_order_relaxed);
+    if (deadline == 0) {
+        deadline = vs_sys_clock(CLOCK_MONOTONIC) + END_WAIT_NS;
+        atomic_store_explicit(&end_deadline, deadline, memory_order_relaxed);
+    }
     while (!spin(lock)) {
         if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline) {
             return false;

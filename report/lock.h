@@ -18,8 +18,9 @@ struct vs_lock {
 
 void vs_lock_wait(struct vs_lock *lock);
 
-/* Gives up after a second: for the end of a process, where the holder may be a thread whose signal
- * handler is what called exit. */
+/* For the end of a process, where the holder may be a thread whose signal handler is what called
+ * exit: gives up after a second, counted over all such locks from vs_lock_end_begins on. */
+void vs_lock_end_begins(void);
 bool vs_lock_take_at_end(struct vs_lock *lock);
 
 static inline bool vs_lock_try(struct vs_lock *lock)

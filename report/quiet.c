@@ -8,8 +8,6 @@
 
 #include "report/sys.h"
 
-#define STEP_MS 100
-
 /* Signals that a failing write sends to its own thread: held back, and taken away if they came. */
 struct hush {
     sigset_t ours, before, pending;
@@ -42,21 +40,23 @@ static void hush_end(struct hush *hush)
     sigprocmask(SIG_SETMASK, &hush->before, NULL);
 }
 
-/* 0 when it may be written to (or soon may be: ask again), -EAGAIN when patience is over. */
+/* 0 when it may be written to, -EAGAIN when patience is over. What was really waited is taken off
+ * it. */
 static long wait_writable(int fd, int *patience_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-    struct timespec step = {0, STEP_MS * 1000000L};
-    long rc;
-    do {
-        if (*patience_ms <= 0) {
-            return -EAGAIN;
-        }
-        rc = VS_SYS(SYS_ppoll, &poll_fd, 1L, &step, NULL, 0L);
-        if (rc == 0 || rc == -EINTR) {
-            *patience_ms -= STEP_MS;
-        }
-    } while (rc == 0 || rc == -EINTR);
+    long rc = -EINTR;
+    while ((rc == 0 || rc == -EINTR) && *patience_ms > 0) {
+        /* Anew each time: the kernel writes into it what was left. */
+        struct timespec left = {*patience_ms / 1000, *patience_ms % 1000 * 1000000L};
+        uint64_t start = vs_sys_clock(CLOCK_MONOTONIC);
+        rc = VS_SYS(SYS_ppoll, &poll_fd, 1L, &left, NULL, 0L);
+        uint64_t waited_ms = (vs_sys_clock(CLOCK_MONOTONIC) - start) / 1000000;
+        *patience_ms -= waited_ms < (uint64_t)*patience_ms ? (int)waited_ms : *patience_ms;
+    }
+    if (rc == 0 || rc == -EINTR) {
+        return -EAGAIN;
+    }
     return rc < 0 ? rc : 0;
 }
 

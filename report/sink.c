@@ -169,12 +169,12 @@ static int try_claim(struct vs_sink *sink, int pid, struct vs_sink *others, size
         return 1;
     }
     int fd = open_temporary(sink, O_CREAT | O_EXCL);
-    bool fresh = fd >= 0;
+    bool fresh = fd >= 0, existed = fd == -EEXIST;
     if (fd == -EEXIST) {
         fd = open_temporary(sink, 0);
     }
-    if (fd == -ENOENT && vs_sys_lstat(sink->path, &st) == 0) {
-        return -EAGAIN; /* its owner has just renamed it */
+    if (fd == -ENOENT && existed) {
+        return -EAGAIN; /* its owner has just renamed it or taken it away */
     }
     if (fd < 0) { /* one that is there but not ours to open belongs to somebody else */
         return vs_sys_lstat(sink->temporary, &st) == 0 ? -EBUSY : fd;
@@ -219,16 +219,21 @@ static int append_pid(struct vs_sink *sink, size_t length, int pid, unsigned num
 }
 
 /* Replaces a path that ends in symbolic links by the path they lead to, there or not: a rename
- * would replace the link. The caller has the only copy. */
+ * would replace the link. A link of /proc (/dev/stderr leads there) is somebody's open file and not
+ * a name: what it names must not be replaced. */
 static int follow_links(char path[VS_PATTERN_PATH])
 {
     static char target[VS_PATTERN_PATH];
-    struct stat st;
+    struct stat st, proc;
+    bool has_proc = vs_sys_lstat("/proc/self", &proc) == 0;
     for (int links = 0; vs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode); links++) {
         long length = VS_SYS(SYS_readlinkat, AT_FDCWD, path, target, sizeof target - 1);
         size_t folder;
         if (length < 0) {
             return (int)length;
+        }
+        if (has_proc && st.st_dev == proc.st_dev) {
+            return -ENXIO;
         }
         if (links == MOST_LINKS) {
             return -ELOOP;

@@ -8,38 +8,66 @@
  */
 #include "shim/final.h"
 
+#include "report/lock.h"
+#include "report/sys.h"
 #include "shim/arm.h"
 #include "shim/escape.h"
 #include "shim/process.h"
 
-#include <time.h>
+#include <signal.h>
 
 enum { WAIT_MS = 5000 };
 
-/* Set while this thread writes: a signal handler that calls _exit meanwhile must not wait for us.
- */
+/* Set while this thread writes, for what its own fault handlers may call meanwhile. */
 static __thread bool writing __attribute__((tls_model("initial-exec")));
 /* Set from this thread's report of an end that may fail until it has failed. */
 static __thread bool attempting __attribute__((tls_model("initial-exec")));
 
-/* Waits while another thread writes or is in an exec. */
-static void wait_for_others(void)
+static uint64_t deadline(void)
+{
+    return vs_sys_clock(CLOCK_MONOTONIC) + WAIT_MS * UINT64_C(1000000);
+}
+
+/* Waits while another thread writes or is in an exec. False when the time is over. */
+static bool wait_for_others(uint64_t until)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
 
-    for (int i = 0; i < WAIT_MS; i++) {
+    for (;;) {
         enum vs_process_state state = vs_process_state();
 
         if (state != VS_PROCESS_WRITING && (state != VS_PROCESS_EXEC || attempting)) {
-            return;
+            return true;
         }
-        nanosleep(&pause, NULL);
+        if (vs_sys_clock(CLOCK_MONOTONIC) >= until) {
+            return false;
+        }
+        VS_SYS(SYS_nanosleep, &pause, NULL);
     }
 }
 
 bool vs_final_due(void)
 {
-    return vs_process_state() == VS_PROCESS_ARMED && vs_process_is_owner();
+    enum vs_process_state state = vs_process_state();
+
+    return (state == VS_PROCESS_ARMED || state == VS_PROCESS_EXEC || state == VS_PROCESS_WRITING) &&
+           vs_process_is_owner();
+}
+
+/* A handler that ends the process in the middle of the writing would end the writing too: what can
+ * wait, waits. From before the state says that somebody writes until after it says so no more, or
+ * the handler would wait for its own thread. */
+static sigset_t hold_signals(void)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t all, before;
+
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        sigdelset(&all, faults[i]);
+    }
+    sigprocmask(SIG_BLOCK, &all, &before);
+    return before;
 }
 
 static void write_report(enum vs_end end, int exit_code)
@@ -48,6 +76,7 @@ static void write_report(enum vs_end end, int exit_code)
     size_t count;
 
     writing = true;
+    vs_lock_end_begins();
     vs_escape_note();
     count = vs_options_dump(vs_arm_resolved(), &dump);
     vs_report_write(end, exit_code, dump.options, count);
@@ -56,25 +85,37 @@ static void write_report(enum vs_end end, int exit_code)
 
 void vs_final_report(enum vs_end end, int exit_code)
 {
-    while (!writing && (vs_process_counts() || vs_process_state() == VS_PROCESS_WRITING) &&
-           vs_process_is_owner()) {
-        wait_for_others();
+    uint64_t until = 0;
+
+    while (!writing && vs_final_due()) {
+        until = until == 0 ? deadline() : until;
+        if (!wait_for_others(until)) {
+            return;
+        }
+        sigset_t before = hold_signals();
         if (vs_process_move(VS_PROCESS_ARMED, VS_PROCESS_WRITING) ||
-            vs_process_move(VS_PROCESS_EXEC, VS_PROCESS_WRITING)) {
+            (attempting && vs_process_move(VS_PROCESS_EXEC, VS_PROCESS_WRITING))) {
             write_report(end, exit_code);
             vs_process_set(VS_PROCESS_DONE);
-        } else if (vs_process_state() == VS_PROCESS_WRITING) {
-            return; /* waited long enough */
         }
+        sigprocmask(SIG_SETMASK, &before, NULL);
     }
 }
 
 void vs_final_attempt(enum vs_end end, int exit_code)
 {
-    if (!writing && vs_process_is_owner() && vs_process_move(VS_PROCESS_ARMED, VS_PROCESS_EXEC)) {
+    sigset_t before;
+
+    /* What another thread is writing, an exec would cut off. */
+    if (writing || !vs_process_is_owner() || !wait_for_others(deadline())) {
+        return;
+    }
+    before = hold_signals();
+    if (vs_process_move(VS_PROCESS_ARMED, VS_PROCESS_EXEC)) {
         attempting = true;
         write_report(end, exit_code);
     }
+    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 void vs_final_resume(void)

@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* Is there something to report: armed, ours (a vfork child sees our memory, and must not touch it),
- * and not reported yet? */
+/* Is there something to report, or being reported by another thread, and is it ours (a vfork child
+ * sees our memory, and must not touch it)? */
 bool vs_final_due(void);
 
 /*

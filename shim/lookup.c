@@ -105,6 +105,9 @@ static void *found(void *result, const char *name, const void *caller)
 {
     const struct vs_driver *driver;
 
+    if (result == NULL) {
+        return NULL; /* with its message for dlerror */
+    }
     if (!vs_elf_is_ours(result)) {
         result = vs_driver_substitute(result);
         vs_driver_pin();

@@ -26,6 +26,7 @@ static struct {
     uint64_t identity;
 } contexts[KNOWN_CONTEXTS];
 static uint64_t identities;
+static bool was_full; /* from then on a context that is not in the table is known by its handle */
 
 static _Atomic(CUcontext) primaries[VS_LEDGER_MAX_DEVICES];
 
@@ -64,7 +65,8 @@ static int device_of_address(const struct vs_entries *real, CUdeviceptr address)
     return ordinal;
 }
 
-/* With a full table the handle itself serves, as good as it gets. */
+/* Once the table has been full, the handle itself serves for those that found no place: as good as
+ * it gets. */
 static uint64_t identity_of(CUcontext context)
 {
     struct vs_lock *lock = &vs_process_page()->contexts;
@@ -77,8 +79,11 @@ static uint64_t identity_of(CUcontext context)
             break;
         }
         if (contexts[i].handle == NULL) {
-            contexts[i].identity = identity = ++identities;
-            contexts[i].handle = context;
+            if (!was_full) {
+                was_full = i == KNOWN_CONTEXTS - 1;
+                contexts[i].identity = identity = ++identities;
+                contexts[i].handle = context;
+            }
             break;
         }
     }
@@ -104,7 +109,7 @@ uint64_t vs_place_context_goes(CUcontext context)
         identity = contexts[found].identity;
         contexts[found] = contexts[end - 1];
         contexts[end - 1].handle = NULL;
-    } else if (end == KNOWN_CONTEXTS) {
+    } else if (was_full) {
         identity = (uintptr_t)context;
     }
     vs_lock_drop(lock);
