@@ -119,8 +119,10 @@ CUresult CUDAAPI cuDevSmResourceSplitByCount(CUdevResource *out, unsigned int *g
     if (origin.split != 0) /* what came out of a split is split again by way of a green context */
         return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     unsigned sms = input->sm.smCount;
-    if (least > sms || (out != NULL && *groups == 0))
+    if (out != NULL && *groups == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (least > sms)
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     unsigned unit =
         (flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0 ? PARTITION_FREE : PARTITION;
     unsigned size = least == 0 ? unit : (least + unit - 1) / unit * unit;
