@@ -319,7 +319,7 @@ static void split(void)
     IS(cuDevSmResourceSplitByCount(&again, &groups, &parts[0], NULL, 0, 8),
        CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     IS(cuDevSmResourceSplitByCount(&again, &groups, &whole, NULL, 0, whole.sm.smCount + 1),
-       CUDA_ERROR_INVALID_VALUE);
+       CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     OK(cuDevResourceGenerateDesc(&desc, parts, 2));
     IS(cuGreenCtxCreate(&green, desc, 0, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
