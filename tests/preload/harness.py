@@ -5,8 +5,10 @@ simulated driver), VS_TEST_BIN (folder of the test programs). VS_TEST_PRELOAD_FI
 come first in LD_PRELOAD, such as a sanitizer's runtime.
 """
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,11 @@ BIN = os.environ["VS_TEST_BIN"]
 FIRST = [p for p in os.environ.get("VS_TEST_PRELOAD_FIRST", "").split(":") if p]
 SANITIZED = bool(FIRST)
 MIB = 1 << 20
+
+# Everything that a test makes lies in one folder, which goes with the test.
+tempfile.tempdir = tempfile.mkdtemp(prefix="vs-test-")
+os.chmod(tempfile.tempdir, 0o755)  # some tests run programs as another user
+atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 # What a program under test inherits: nothing of ours, and nothing that could steer the shim.
 CLEAN = {
