@@ -13,6 +13,7 @@
 #define VS_REPORT_LAYOUT_H
 
 #include "report/ledger.h"
+#include "report/live.h"
 #include "report/lock.h"
 #include "report/process.h"
 #include "report/timeline.h"
@@ -42,13 +43,10 @@ struct vs_ledger_gauge {
 struct vs_ledger_counters {
     _Atomic uint32_t known; /* 0: never announced; 1: info is filled in */
     uint32_t spare;
-    /* The allocation path. Live allocations: alloc_count - free_count - gone_count. */
+    /* The allocation path. */
     struct vs_ledger_gauge live __attribute__((aligned(64)));
     _Atomic uint64_t live_peak_at_ns;
     struct vs_ledger_gauge used;
-    _Atomic uint64_t alloc_count;
-    _Atomic uint64_t alloc_bytes;
-    _Atomic uint64_t free_count;
     struct vs_ledger_gauge by_kind[VS_KIND_COUNT];
     /* The rest. */
     struct vs_ledger_gauge reserved __attribute__((aligned(64)));
@@ -56,6 +54,7 @@ struct vs_ledger_counters {
     struct vs_ledger_gauge host_pinned;
     _Atomic uint64_t failed_count;
     _Atomic uint64_t gone_count; /* dropped with their context */
+    _Atomic uint64_t gone_frees; /* the same while a free was under way: freed */
     struct vs_ledger_device info;
 };
 
@@ -104,6 +103,8 @@ struct vs_ledger {
     struct vs_ledger_gone_rest gone_rest[VS_LEDGER_MAX_DEVICES];
     struct vs_ledger_counters device[VS_LEDGER_MAX_DEVICES];
     struct vs_timeline timeline;
+    /* Live allocations of a device: the sums of allocs - frees, - gone_count - gone_frees. */
+    vs_live_tallies tallies;
 };
 
 _Static_assert(sizeof(struct vs_ledger_oom) == 48, "part of the layout");

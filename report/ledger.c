@@ -126,13 +126,11 @@ static void count_alloc(const struct vs_alloc *alloc)
     } else {
         before.used_bytes = after.used_bytes = load(&device->used.now);
     }
-    count(&device->alloc_count, 1);
-    count(&device->alloc_bytes, bytes);
     before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
     vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
 }
 
-static void count_gone(const struct vs_alloc *alloc, _Atomic uint64_t *counter, uint64_t t_ns)
+static void count_gone(const struct vs_alloc *alloc, uint64_t t_ns)
 {
     struct vs_ledger_counters *device = &ledger->device[alloc->device];
     uint64_t bytes = alloc->bytes;
@@ -148,7 +146,6 @@ static void count_gone(const struct vs_alloc *alloc, _Atomic uint64_t *counter, 
     } else {
         before.used_bytes = after.used_bytes = load(&device->used.now);
     }
-    count(counter, 1);
     before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
     vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
 }
@@ -162,13 +159,11 @@ static void uncount_alloc(const struct vs_alloc *alloc)
     if (charged(alloc->kind)) {
         gauge_sub(&device->used, alloc->bytes);
     }
-    atomic_fetch_sub_explicit(&device->alloc_count, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&device->alloc_bytes, alloc->bytes, memory_order_relaxed);
 }
 
 static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
 {
-    count_gone(alloc, &ledger->device[alloc->device].free_count, since_start(clock_ns));
+    count_gone(alloc, since_start(clock_ns));
 }
 
 /* rare is held. */
@@ -198,13 +193,14 @@ static void lose(const struct vs_alloc *alloc, uint64_t t_ns)
     vs_lock_take(&ledger->rare);
     keep_gone(alloc);
     vs_lock_drop(&ledger->rare);
-    count_gone(alloc, &ledger->device[alloc->device].gone_count, t_ns);
+    count(&ledger->device[alloc->device].gone_count, 1);
+    count_gone(alloc, t_ns);
 }
 
 int vs_ledger_open(uint64_t start_ns)
 {
     struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
-    struct vs_live *table = fresh ? vs_live_open() : NULL;
+    struct vs_live *table = fresh ? vs_live_open(&fresh->tallies) : NULL;
     if (!table) {
         if (fresh) {
             vs_sys_unmap(fresh, sizeof *fresh);
@@ -353,7 +349,8 @@ static bool dies(const struct vs_alloc *alloc, void *argument)
         return false;
     }
     if (alloc->frees > 0) { /* a free was under way: it is no leak */
-        count_gone(alloc, &ledger->device[alloc->device].free_count, death->t_ns);
+        count(&ledger->device[alloc->device].gone_frees, 1);
+        count_gone(alloc, death->t_ns);
     } else {
         lose(alloc, death->t_ns);
     }

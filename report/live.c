@@ -32,6 +32,7 @@ static void bucket_release(struct shard *shard, void *at, size_t bytes);
 
 #define SHARD_BITS 6
 #define SHARDS (1u << SHARD_BITS)
+_Static_assert(SHARDS == VS_LIVE_SHARDS, "as announced");
 #define FIRST_SLAB ((size_t)64 << 10)
 #define LARGEST_SLAB ((size_t)4 << 20)
 #define OWN_MAPPING ((size_t)16 << 10) /* bucket arrays from here on are mapped one by one */
@@ -56,6 +57,7 @@ struct shard {
 
 struct vs_live {
     struct shard shards[SHARDS];
+    vs_live_tallies *tallies;
 };
 
 static inline uint64_t mix(uint64_t x)
@@ -165,9 +167,26 @@ static bool insert(struct shard *shard, const struct vs_alloc *alloc, unsigned h
     return false;
 }
 
-struct vs_live *vs_live_open(void)
+struct vs_live *vs_live_open(vs_live_tallies *tallies)
 {
-    return vs_sys_map(sizeof(struct vs_live));
+    struct vs_live *live = vs_sys_map(sizeof *live);
+    if (live) {
+        live->tallies = tallies;
+    }
+    return live;
+}
+
+static struct vs_live_tally *tally_of(struct vs_live *live, const struct shard *shard,
+                                      uint32_t device)
+{
+    return &(*live->tallies)[shard - live->shards][device];
+}
+
+/* The shard is locked: nobody else adds. */
+static void add_to(_Atomic uint64_t *word, uint64_t by)
+{
+    atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by,
+                          memory_order_release);
 }
 
 /* The entry of one allocation, if it is still there; locks its shard in either case. */
@@ -191,9 +210,17 @@ int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_al
         *replaced = old->alloc;
         old->alloc = fresh;
         rc = 1;
+        if (replaced->frees > 0) {
+            add_to(&tally_of(live, shard, replaced->device)->frees, 1);
+        }
     } else if (alloc->address == KEEPER ||
                !insert(shard, &fresh, bucket_hash(mix(alloc->address)))) {
         rc = -ENOMEM;
+    }
+    if (rc >= 0) {
+        struct vs_live_tally *tally = tally_of(live, shard, alloc->device);
+        add_to(&tally->allocs, 1);
+        add_to(&tally->alloc_bytes, alloc->bytes);
     }
     vs_lock_drop(&shard->lock);
     return rc;
@@ -219,6 +246,7 @@ bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
     struct entry *entry = lock_entry(live, alloc->address, &shard);
     bool there = entry && entry->alloc.serial == alloc->serial;
     if (there) {
+        add_to(&tally_of(live, shard, entry->alloc.device)->frees, 1);
         drop(shard, entry);
     }
     vs_lock_drop(&shard->lock);

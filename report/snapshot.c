@@ -18,23 +18,40 @@ static struct vs_snapshot_gauge gauge(const struct vs_ledger_gauge *from)
     return (struct vs_snapshot_gauge){.now = load(&from->now), .peak = load(&from->peak)};
 }
 
-static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger_counters *from)
+/* What ends is read before what begins, so that the difference is hardly ever negative. */
+static void take_calls(struct vs_snapshot_device *to, const struct vs_ledger *ledger,
+                       uint32_t device)
 {
+    const struct vs_ledger_counters *from = &ledger->device[device];
+    uint64_t gone = load(&from->gone_count);
+    uint64_t ended;
+    to->free_count = load(&from->gone_frees);
+    for (unsigned shard = 0; shard < VS_LIVE_SHARDS; shard++) {
+        to->free_count +=
+            atomic_load_explicit(&ledger->tallies[shard][device].frees, memory_order_acquire);
+    }
+    to->alloc_count = to->alloc_bytes = 0;
+    for (unsigned shard = 0; shard < VS_LIVE_SHARDS; shard++) {
+        to->alloc_count += load(&ledger->tallies[shard][device].allocs);
+        to->alloc_bytes += load(&ledger->tallies[shard][device].alloc_bytes);
+    }
+    ended = to->free_count + gone;
+    to->live_count = to->alloc_count > ended ? to->alloc_count - ended : 0;
+}
+
+static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger *ledger,
+                        uint32_t device)
+{
+    const struct vs_ledger_counters *from = &ledger->device[device];
     bool known = atomic_load_explicit(&from->known, memory_order_acquire) != 0;
     to->failed_count = load(&from->failed_count);
-    /* What ends is read before what begins, so that the difference is never negative. */
-    to->free_count = atomic_load_explicit(&from->free_count, memory_order_acquire);
-    uint64_t gone = atomic_load_explicit(&from->gone_count, memory_order_acquire);
-    to->alloc_count = load(&from->alloc_count);
-    to->alloc_bytes = load(&from->alloc_bytes);
+    take_calls(to, ledger, device);
     if (!known && to->alloc_count == 0 && to->failed_count == 0) {
         return false;
     }
     if (known) {
         to->info = from->info;
     }
-    to->live_count =
-        to->alloc_count > to->free_count + gone ? to->alloc_count - to->free_count - gone : 0;
     to->live = gauge(&from->live);
     to->live.peak_at_ns = load(&from->live_peak_at_ns);
     to->reserved = gauge(&from->reserved);
@@ -52,7 +69,7 @@ static void take_devices(struct vs_snapshot *snapshot, const struct vs_ledger *l
     for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++) {
         struct vs_snapshot_device *to = &snapshot->devices[snapshot->device_count];
         to->index = d;
-        if (take_device(to, &ledger->device[d])) {
+        if (take_device(to, ledger, d)) {
             snapshot->device_count++;
         }
     }
