@@ -40,6 +40,20 @@ void vs_lock_wait(struct vs_lock *lock)
     }
 }
 
+bool vs_lock_take_until(struct vs_lock *lock, uint64_t deadline_ns)
+{
+    if (vs_lock_try(lock)) {
+        return true;
+    }
+    while (!spin(lock)) {
+        if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline_ns) {
+            return false;
+        }
+        nap();
+    }
+    return true;
+}
+
 static _Atomic uint64_t end_deadline; /* 0: not counting yet */
 
 void vs_lock_end_begins(void)
@@ -57,11 +71,5 @@ bool vs_lock_take_at_end(struct vs_lock *lock)
         deadline = vs_sys_clock(CLOCK_MONOTONIC) + END_WAIT_NS;
         atomic_store_explicit(&end_deadline, deadline, memory_order_relaxed);
     }
-    while (!spin(lock)) {
-        if (vs_sys_clock(CLOCK_MONOTONIC) >= deadline) {
-            return false;
-        }
-        nap();
-    }
-    return true;
+    return vs_lock_take_until(lock, deadline);
 }

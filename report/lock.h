@@ -18,6 +18,9 @@ struct vs_lock {
 
 void vs_lock_wait(struct vs_lock *lock);
 
+/* Gives up at a moment of CLOCK_MONOTONIC. */
+bool vs_lock_take_until(struct vs_lock *lock, uint64_t deadline_ns);
+
 /* For the end of a process, where the holder may be a thread whose signal handler is what called
  * exit: gives up after a second, counted over all such locks from vs_lock_end_begins on. */
 void vs_lock_end_begins(void);

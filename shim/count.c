@@ -20,42 +20,51 @@ bool vs_count_allowed(const struct vs_guard *guard)
     return vs_process_state() != VS_PROCESS_REFUSED;
 }
 
+/* What the driver has free on a device, if that is the one it would speak of now. */
+static uint64_t driver_free(const struct vs_entries *real, uint32_t device)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    CUdevice current = -1;
+
+    if (real->cuMemGetInfo_v2 == NULL || real->cuCtxGetDevice == NULL ||
+        real->cuCtxGetDevice(&current) != CUDA_SUCCESS || (uint32_t)current != device ||
+        real->cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) {
+        return UINT64_MAX;
+    }
+    return free_bytes;
+}
+
 static void count_failure(const struct vs_entries *real, CUresult result, uint32_t device,
                           size_t bytes)
 {
-    size_t free_bytes = 0, total_bytes = 0;
-
     switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
+        vs_ledger_oom(device, bytes, driver_free(real, device), VS_VERDICT_DEVICE_FULL);
         break;
     case CUDA_ERROR_NOT_INITIALIZED:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
         /* Asked without a context. The runtime does so once in each thread, makes the context
          * current, and asks again: the program never sees this failure. */
-        return;
+        break;
     default:
         vs_ledger_alloc_failed(device, bytes);
-        return;
+        break;
     }
-    if (real->cuMemGetInfo_v2 == NULL ||
-        real->cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) {
-        vs_ledger_oom(device, bytes, UINT64_MAX, VS_VERDICT_DEVICE_FULL);
-        return;
-    }
-    vs_ledger_oom(device, bytes, free_bytes, VS_VERDICT_DEVICE_FULL);
 }
 
 void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr const *address,
                     const struct vs_count_request *request)
 {
-    const struct vs_entries *real = &guard->driver->real;
-    CUdeviceptr at = result == CUDA_SUCCESS ? *address : 0;
+    const struct vs_entries *real;
+    CUdeviceptr at;
     struct vs_place place;
 
     if (!guard->counts || !vs_process_counts()) {
-        return;
+        return; /* there may be no driver */
     }
+    real = &guard->driver->real;
+    at = result == CUDA_SUCCESS ? *address : 0;
     if (request->pool != NULL) {
         place = vs_place_of_pool(real, request->pool, request->stream, at);
     } else if (request->kind == VS_KIND_ASYNC) {

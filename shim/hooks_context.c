@@ -4,29 +4,35 @@
  * The primary context of a device lives until its last release or a reset, and keeps its handle.
  * Whether a release was the last is known only afterwards, and by then another thread may have
  * retained it anew and allocated in it. So retaining and releasing exclude each other
- * (page->primaries), across the driver's call: the driver itself serialises the two, nothing that a
- * program waits for happens in between, and neither is on a hot path.
+ * (page->primaries), across the driver's call. The last release may wait for work that another
+ * thread has yet to allow, so nobody waits for the lock longer than a moment: then the books may be
+ * wrong, but nothing hangs.
  */
+#include "report/sys.h"
 #include "shim/count.h"
 #include "shim/place.h"
 #include "shim/process.h"
 
-static pthread_mutex_t *lock_primaries(const struct vs_guard *guard)
-{
-    pthread_mutex_t *lock = &vs_process_page()->primaries;
+enum { PATIENCE_MS = 1000 };
 
-    /* Before arming there is nothing to keep straight, and no page of our own. */
+/* NULL where it is not held: before arming there is nothing to keep straight, and no page of our
+ * own. */
+static struct vs_lock *lock_primaries(const struct vs_guard *guard)
+{
+    struct vs_lock *lock = &vs_process_page()->primaries;
+    uint64_t deadline;
+
     if (!guard->counts || !vs_process_counts()) {
         return NULL;
     }
-    pthread_mutex_lock(lock);
-    return lock;
+    deadline = vs_sys_clock(CLOCK_MONOTONIC) + PATIENCE_MS * UINT64_C(1000000);
+    return vs_lock_take_until(lock, deadline) ? lock : NULL;
 }
 
-static void unlock_primaries(pthread_mutex_t *lock)
+static void unlock_primaries(struct vs_lock *lock)
 {
     if (lock != NULL) {
-        pthread_mutex_unlock(lock);
+        vs_lock_drop(lock);
     }
 }
 
@@ -56,7 +62,7 @@ CONTEXT_DESTROY(cuCtxDestroy_v2)
 VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     VS_HOOK_ENTER(cuDevicePrimaryCtxRetain)
-    pthread_mutex_t *lock = lock_primaries(&guard);
+    struct vs_lock *lock = lock_primaries(&guard);
     CUresult result = guard.entries->cuDevicePrimaryCtxRetain(context, device);
 
     if (result == CUDA_SUCCESS) {
@@ -95,7 +101,7 @@ static void after_release(const struct vs_guard *guard, CUdevice device)
     VS_HOOK name(CUdevice device)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        pthread_mutex_t *lock = lock_primaries(&guard);                                            \
+        struct vs_lock *lock = lock_primaries(&guard);                                             \
         CUresult result = guard.entries->name(device);                                             \
         if (result == CUDA_SUCCESS) {                                                              \
             after_release(&guard, device);                                                         \

@@ -4,8 +4,10 @@
  * Ours are the names in the table of hooks, unless the driver itself asks. The real look-up is made
  * with the caller's own arguments, and its result is substituted if it is an entry point of the
  * driver. RTLD_DEFAULT depends on who calls, but for our names it can only find our own exports (or
- * those of a preload before us), so it needs no jump; when no driver is loaded it must find
- * nothing, as it would without us.
+ * those of a preload before us), so it needs no jump. Where a look-up would find nothing without us
+ * - no driver loaded, or only locally - it must find nothing with us: programs ask this way whether
+ * there is CUDA. RTLD_NEXT is a jump but in that one case, and when a preload before us looks for
+ * the next dlsym.
  */
 #include "shim/lookup.h"
 

@@ -32,7 +32,7 @@ struct vs_process_page {
     _Atomic int32_t active_captures; /* stream captures begun and not ended, process-wide */
     pid_t owner;                     /* valid when state is not UNARMED */
     pthread_mutex_t arming;          /* all zero is an unlocked mutex */
-    pthread_mutex_t primaries;       /* of hooks_context.c */
+    struct vs_lock primaries;        /* of hooks_context.c */
     struct vs_lock contexts;         /* of place.c */
     bool options_loaded;
     int options_result;

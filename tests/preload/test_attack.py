@@ -334,6 +334,7 @@ def a_failure_belongs_to_the_streams_device():
     expect_device(result.report(), 0, failed=0)
     expect_device(result.report(), 1, failed=1)
     expect(result.report()["ooms"][0]["device"], 1)
+    expect(result.report()["ooms"][0]["driver_free_bytes"], None, "not another device's")
 
 
 @test
