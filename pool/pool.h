@@ -1,0 +1,123 @@
+/*
+ * The pool: one arena of device memory, for one device and one owning context.
+ *
+ * It hands out blocks of at least 512 bytes alignment, takes them back with the rules of fences (see
+ * fence.h), and gets its memory from a backing: vmm (a range of addresses into which physical
+ * handles are mapped, and moved where they are needed) or native (whole allocations of the driver).
+ *
+ * Every function may be called from any thread at any time between init and fini, unless it says
+ * otherwise. None allocates host memory but through ops; no lock is held across a call of ops,
+ * except ops->reserved, host_map and host_unmap. Results are 0, a negative errno, or what is said.
+ */
+#ifndef VS_POOL_POOL_H
+#define VS_POOL_POOL_H
+
+#include "pool/ops.h"
+
+struct vs_pool;
+
+enum vs_pool_backing { VS_POOL_VMM, VS_POOL_NATIVE };
+
+/* What test builds switch off to show that the tests would notice. 0 in a real build. */
+enum vs_pool_fault {
+    VS_POOL_NO_FENCES = 1,       /* freed memory is handed out at once */
+    VS_POOL_LATE_FENCES = 2,     /* an epoch is closed when memory is wanted, not before work */
+    VS_POOL_UNMAP_ORDERED = 4,   /* ordered counts as seen */
+    VS_POOL_RECORD_IN_CAPTURE = 8
+};
+
+struct vs_pool_config {
+    enum vs_pool_backing backing;
+    uint64_t device_bytes; /* of the whole device: sizes the ranges of addresses */
+    /* Memory against time: how far reserved may go over the peak of what was live, before free
+     * memory is waited for or moved instead. Parts per thousand, plus a constant. 0, 0: never
+     * (remapping before growing). */
+    uint32_t slack_permille;
+    uint64_t slack_bytes;
+    uint64_t keep_bytes;  /* never given back: POOL_SIZE */
+    uint64_t trim_above;  /* free memory beyond this goes back at once; UINT64_MAX = none */
+    uint32_t faults;      /* enum vs_pool_fault, or'd */
+};
+
+/* The shipped policy for a device of this size. */
+void vs_pool_config_default(struct vs_pool_config *config, enum vs_pool_backing backing,
+                            uint64_t device_bytes);
+
+/* A pool, or NULL with *error set. Takes no device memory; *ops and *config are copied. */
+struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs_pool_ops *ops,
+                            void *world, int *error);
+
+/* Ends a pool, with nobody using it any more. device_gone: the context took its work along (and,
+ * for native, its memory); the vmm backing then unmaps and releases what it holds. Otherwise all
+ * fences must have passed. NULL is fine. */
+void vs_pool_free_all(struct vs_pool *pool, bool device_gone);
+
+enum vs_pool_verdict {
+    VS_POOL_FITS,        /* not out of memory */
+    VS_POOL_FULL,        /* ops said -ENOMEM: the cap or the device */
+    VS_POOL_FRAGMENTED,  /* free memory would have sufficed, but not where it is (native) */
+    VS_POOL_PENDING      /* memory freed inside a running capture would have sufficed */
+};
+
+struct vs_pool_request {
+    uint64_t bytes;     /* > 0 */
+    uint32_t lane;      /* of the calling thread: any number, best the same for the same thread */
+    bool capturing;     /* a capture runs in this context: only memory the host has seen free */
+    enum vs_pool_verdict verdict; /* set on -ENOMEM */
+};
+
+/* Serves a request: *address, aligned to 512 bytes. -ENOMEM, or the device's error. */
+int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address);
+
+/* Plain free, of a block's start. -ENOENT: the address is not in this pool. -EINVAL: it is, but no
+ * live block starts there. Never waits for the device, unless VS_POOL_FENCES are outstanding. */
+int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
+
+/* The live block around an address: its start and the bytes it occupies (rounded up from what was
+ * asked). 0, -ENOENT or -EINVAL as for free. */
+int vs_pool_find(struct vs_pool *pool, uint64_t address, uint64_t *start, uint64_t *bytes);
+
+/* Is there an epoch with frees that has no fence yet? One load. */
+bool vs_pool_open_epoch(const struct vs_pool *pool);
+
+/* Closes it: before the program submits work, and before a capture begins. Records at most one
+ * fence. Positive where that was refused (capturing): the frees are kept aside. */
+int vs_pool_close_epoch(struct vs_pool *pool);
+
+/* Makes sure that what was freed before is seen by the host: before an address leaves the context's
+ * streams. Waits. */
+int vs_pool_settle(struct vs_pool *pool);
+
+/* Takes memory until at least this much is reserved. */
+int vs_pool_reserve(struct vs_pool *pool, uint64_t bytes);
+
+/* Gives free memory back until at most keep bytes of it are left (and POOL_SIZE is kept). wait:
+ * also what has to be waited for. Returns the bytes given back. */
+uint64_t vs_pool_trim(struct vs_pool *pool, uint64_t keep, bool wait);
+
+/* Decay: called every eighth of the decay time while it returns true; gives back what lay free
+ * through the last eight calls. False: nothing is left that could ever go; call again after the
+ * next free. Never waits for the device. */
+bool vs_pool_decay(struct vs_pool *pool);
+
+struct vs_pool_stats {
+    uint64_t reserved_bytes, reserved_peak;
+    uint64_t live_bytes, live_peak;  /* in blocks: what was asked, rounded up to 512 */
+    uint64_t block_bytes;            /* what live blocks occupy, rounding and size classes included */
+    uint64_t free_bytes;             /* reserved and not in live blocks; pending included */
+    uint64_t pending_bytes;          /* freed, fence neither ordered nor seen */
+    uint64_t largest_free_bytes;     /* largest request served without new memory or remapping */
+    uint64_t pinned_bytes;           /* free bytes in pages that a live block keeps in place */
+    uint64_t hits, misses;           /* served without, and with, asking the device for memory */
+    uint64_t waits, orders, records; /* fences: host waits, device orders, recorded */
+    uint64_t trims, released_bytes, remapped_bytes;
+    uint64_t host_bytes;             /* host memory in use */
+};
+
+void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out);
+
+/* Walks every invariant; 0, or a number that names the one that does not hold (pool/validate.c).
+ * For tests; nobody else may be in the pool. */
+int vs_pool_validate(struct vs_pool *pool);
+
+#endif
