@@ -19,7 +19,7 @@
 #include "report/timeline.h"
 
 #define VS_LEDGER_MAGIC UINT64_C(0x31474c4d49485356) /* "VSHIMLG1", little endian */
-#define VS_LEDGER_VERSION 1u
+#define VS_LEDGER_VERSION 2u
 #define VS_LEDGER_OOMS 64
 #define VS_LEDGER_NOTES 32
 #define VS_LEDGER_GONE 512 /* a power of two */
@@ -46,6 +46,7 @@ struct vs_ledger_counters {
     /* The allocation path. */
     struct vs_ledger_gauge live __attribute__((aligned(64)));
     _Atomic uint64_t live_peak_at_ns;
+    struct vs_ledger_gauge pool_live; /* of live: in the pools */
     struct vs_ledger_gauge used;
     struct vs_ledger_gauge by_kind[VS_KIND_COUNT];
     /* The rest. */
@@ -63,7 +64,8 @@ struct vs_ledger_oom {
     uint64_t requested_bytes;
     uint64_t live_bytes;
     uint64_t reserved_bytes;
-    uint64_t driver_free_bytes; /* UINT64_MAX: unknown */
+    uint64_t driver_free_bytes;  /* UINT64_MAX: unknown */
+    uint64_t largest_free_bytes; /* in the pools; UINT64_MAX: there are none */
     uint32_t device;
     uint32_t verdict; /* enum vs_verdict */
 };
@@ -92,7 +94,7 @@ struct vs_ledger {
     struct vs_process process;
     _Atomic uint64_t untracked_count; /* allocations for which the live table found no memory, … */
     _Atomic uint64_t untracked_bytes;
-    struct vs_lock rare; /* guards what follows, to the end of gone_rest; a leaf */
+    struct vs_lock rare; /* guards what follows, to the end of pool; a leaf */
     uint32_t oom_count;  /* kept */
     uint64_t ooms_seen;
     uint32_t note_count;
@@ -101,15 +103,17 @@ struct vs_ledger {
     struct vs_ledger_note notes[VS_LEDGER_NOTES];
     struct vs_ledger_gone gone[VS_LEDGER_GONE];
     struct vs_ledger_gone_rest gone_rest[VS_LEDGER_MAX_DEVICES];
+    struct vs_ledger_pool_stats pool[VS_LEDGER_MAX_DEVICES];
     struct vs_ledger_counters device[VS_LEDGER_MAX_DEVICES];
     struct vs_timeline timeline;
     /* Live allocations of a device: the sums of allocs - frees, - gone_count - gone_frees. */
     vs_live_tallies tallies;
 };
 
-_Static_assert(sizeof(struct vs_ledger_oom) == 48, "part of the layout");
+_Static_assert(sizeof(struct vs_ledger_oom) == 56, "part of the layout");
 _Static_assert(sizeof(struct vs_ledger_note) == 512, "part of the layout");
 _Static_assert(sizeof(struct vs_ledger_gone) == 24, "part of the layout");
+_Static_assert(sizeof(struct vs_ledger_pool_stats) == 120, "part of the layout");
 _Static_assert(sizeof(struct vs_timeline_bucket) == 80, "part of the layout");
 
 #endif

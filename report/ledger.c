@@ -99,9 +99,10 @@ static void gauge_move(struct vs_ledger_gauge *gauge, int64_t delta, _Atomic uin
     }
 }
 
+/* Pool memory is charged as the pool takes it. */
 static bool charged(uint32_t kind)
 {
-    return kind != VS_KIND_OVERFLOW;
+    return kind != VS_KIND_OVERFLOW && kind != VS_KIND_POOL;
 }
 
 static void untracked(uint64_t bytes)
@@ -118,7 +119,11 @@ static void count_alloc(const struct vs_alloc *alloc)
 
     after.t_ns = since_start(alloc->at_ns);
     before.live_bytes = gauge_add(&device->live, bytes, &device->live_peak_at_ns, after.t_ns);
-    gauge_add(&device->by_kind[alloc->kind], bytes, NULL, 0);
+    if (alloc->kind == VS_KIND_POOL) {
+        gauge_add(&device->pool_live, bytes, NULL, 0);
+    } else {
+        gauge_add(&device->by_kind[alloc->kind], bytes, NULL, 0);
+    }
     after.live_bytes = before.live_bytes + bytes;
     if (charged(alloc->kind)) {
         before.used_bytes = gauge_add(&device->used, bytes, NULL, 0);
@@ -138,7 +143,11 @@ static void count_gone(const struct vs_alloc *alloc, uint64_t t_ns)
 
     after.t_ns = t_ns;
     before.live_bytes = gauge_sub(&device->live, bytes);
-    gauge_sub(&device->by_kind[alloc->kind], bytes);
+    if (alloc->kind == VS_KIND_POOL) {
+        gauge_sub(&device->pool_live, bytes);
+    } else {
+        gauge_sub(&device->by_kind[alloc->kind], bytes);
+    }
     after.live_bytes = before.live_bytes - bytes;
     if (charged(alloc->kind)) {
         before.used_bytes = gauge_sub(&device->used, bytes);
@@ -155,7 +164,11 @@ static void uncount_alloc(const struct vs_alloc *alloc)
 {
     struct vs_ledger_counters *device = &ledger->device[alloc->device];
     gauge_sub(&device->live, alloc->bytes);
-    gauge_sub(&device->by_kind[alloc->kind], alloc->bytes);
+    if (alloc->kind == VS_KIND_POOL) {
+        gauge_sub(&device->pool_live, alloc->bytes);
+    } else {
+        gauge_sub(&device->by_kind[alloc->kind], alloc->bytes);
+    }
     if (charged(alloc->kind)) {
         gauge_sub(&device->used, alloc->bytes);
     }
@@ -283,6 +296,15 @@ void vs_ledger_free_undo(const struct vs_alloc *alloc)
     vs_live_free_undo(live, alloc);
 }
 
+bool vs_ledger_free_at_once(uint64_t address, struct vs_alloc *out)
+{
+    if (!vs_live_free_begin(live, address, out) || !vs_live_free_done(live, out)) {
+        return false;
+    }
+    count_free(out, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+    return true;
+}
+
 bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
 {
     return vs_live_get(live, address, out);
@@ -293,6 +315,8 @@ void vs_ledger_reserved(uint32_t device, int64_t delta)
     if (device < VS_LEDGER_MAX_DEVICES) {
         gauge_move(&ledger->device[device].reserved, delta,
                    &ledger->device[device].reserved_peak_at_ns);
+        gauge_move(&ledger->device[device].used, delta, NULL);
+        gauge_move(&ledger->device[device].by_kind[VS_KIND_POOL], delta, NULL);
     }
 }
 
@@ -300,6 +324,15 @@ void vs_ledger_host_pinned(uint32_t device, int64_t delta)
 {
     if (device < VS_LEDGER_MAX_DEVICES) {
         gauge_move(&ledger->device[device].host_pinned, delta, NULL);
+    }
+}
+
+void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats)
+{
+    if (device < VS_LEDGER_MAX_DEVICES) {
+        vs_lock_take(&ledger->rare);
+        ledger->pool[device] = *stats;
+        vs_lock_drop(&ledger->rare);
     }
 }
 
@@ -329,6 +362,9 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
             .live_bytes = load(&counters->live.now),
             .reserved_bytes = load(&counters->reserved.now),
             .driver_free_bytes = driver_free_bytes,
+            .largest_free_bytes = ledger->pool[device].backing == VS_LEDGER_NO_POOL
+                                      ? UINT64_MAX
+                                      : ledger->pool[device].largest_free_bytes,
             .device = device,
             .verdict = (uint32_t)verdict,
         };

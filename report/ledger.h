@@ -24,7 +24,7 @@
 
 /* The kinds of memory of the report's by_kind[] (schema vramshim.report/1). */
 enum vs_kind {
-    VS_KIND_POOL,     /* held by the arena, whoever asked */
+    VS_KIND_POOL,     /* held by the arena, whoever asked; see vs_ledger_reserved */
     VS_KIND_PLAIN,    /* cuMemAlloc left to the driver */
     VS_KIND_ASYNC,    /* held by the driver's stream-ordered pools */
     VS_KIND_VMM,      /* cuMemCreate */
@@ -69,7 +69,8 @@ int vs_ledger_open(uint64_t start_ns);
 /* Announces a device. Before its first allocation; index < VS_LEDGER_MAX_DEVICES else -EINVAL. */
 int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *device);
 
-/* An allocation that succeeded: counts it and remembers it. One that still stands at the same
+/* An allocation that succeeded: counts it and remembers it. Of kind VS_KIND_POOL it counts as live
+ * only: what is charged for it follows vs_ledger_reserved. One that still stands at the same
  * address is gone then, for the driver knows better: freed, if a free of it is under way, else
  * taken along by something that was not seen (a leak, as if its context had died). What can't be
  * remembered (no memory; a device or kind out of range) is not counted, but said in a note. */
@@ -83,12 +84,45 @@ bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out);
 void vs_ledger_free_done(const struct vs_alloc *alloc);
 void vs_ledger_free_undo(const struct vs_alloc *alloc);
 
+/*
+ * A whole free in one step, at half the price: for memory whose address nobody can be given before
+ * this has returned, and of which nobody will refuse the free. So, for a pool: first this, then the
+ * pool's own free. Copies what it was to *out, counts the free, and forgets it. False: no
+ * allocation starts there, or another thread was quicker; nothing is counted.
+ */
+bool vs_ledger_free_at_once(uint64_t address, struct vs_alloc *out);
+
 /* The allocation that starts at this address; false if there is none. */
 bool vs_ledger_find(uint64_t address, struct vs_alloc *out);
 
-/* What the pool holds from the driver, and pinned host memory: changes, in bytes, up or down. */
+/* What the pools hold from the driver: a change, in bytes, up or down. Moves `reserved`, and what
+ * is charged: `used` and the kind "pool". */
 void vs_ledger_reserved(uint32_t device, int64_t delta);
+
+/* Pinned host memory, likewise. */
 void vs_ledger_host_pinned(uint32_t device, int64_t delta);
+
+enum vs_ledger_backing { VS_LEDGER_NO_POOL, VS_LEDGER_VMM, VS_LEDGER_NATIVE };
+
+/* The pools of one device, summed: what they did since they were made, and how they stand. */
+struct vs_ledger_pool_stats {
+    uint32_t backing; /* enum vs_ledger_backing */
+    uint32_t spare;
+    uint64_t hits, misses;   /* requests served without, and with, new memory of the driver */
+    uint64_t waits, wait_ns; /* of the host, for fences */
+    uint64_t orders;         /* of later work after a fence, on the device */
+    uint64_t trims, released_bytes, remapped_bytes;
+    uint64_t live_bytes;  /* in live blocks: what was asked for, … */
+    uint64_t block_bytes; /* … and what the blocks occupy */
+    uint64_t free_bytes;  /* reserved and not in live blocks; pending_bytes included */
+    uint64_t pending_bytes;
+    uint64_t largest_free_bytes;
+    uint64_t pinned_bytes; /* free bytes in pages that a live block keeps in place */
+};
+
+/* How the pools of a device stand now: the latest call wins, and is what the report says. Before
+ * vs_ledger_oom too: its entry takes largest_free_bytes from here. Not for the allocation path. */
+void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats);
 
 /* A request that the program saw fail, for whatever reason. */
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes);

@@ -93,8 +93,9 @@ static void busy(void)
     snapshot.leaks.leak[12] = (struct vs_leak){0, 12345, 678, 1, VS_KIND_COUNT, false};
     snapshot.leaks.count = 13;
     for (uint32_t i = 0; i < 6; i++)
-        snapshot.ooms[i] = (struct vs_ledger_oom){
-            1000000000u * i, UINT64_C(3) << 30, 41943041, 1, i ? i << 20 : UINT64_MAX, 0, i % 4};
+        snapshot.ooms[i] =
+            (struct vs_ledger_oom){1000000000u * i,          UINT64_C(3) << 30, 41943041, 1,
+                                   i ? i << 20 : UINT64_MAX, UINT64_MAX,        0,        i % 4};
     snapshot.oom_count = 6;
     snapshot.ooms_seen = 70;
     strcpy(snapshot.notes[0].code, "deepbind");
