@@ -1,0 +1,460 @@
+/*
+ * A device that is nothing but bookkeeping (see replay_device.h).
+ */
+#include "report/cli/replay_device.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE VS_POOL_PAGE
+#define FIRST_ADDRESS (UINT64_C(1) << 40)
+
+void vs_replay_device_init(struct vs_replay_device *device, uint64_t cap)
+{
+    memset(device, 0, sizeof(*device));
+    device->cap = cap;
+    device->next_address = FIRST_ADDRESS;
+    pthread_mutex_init(&device->lock, NULL);
+}
+
+void vs_replay_device_fini(struct vs_replay_device *device)
+{
+    for (uint32_t i = 0; i < device->range_count; i++) {
+        free(device->ranges[i].pages);
+        free(device->ranges[i].access);
+    }
+    free(device->ranges);
+    free(device->handles);
+    free(device->wholes);
+    pthread_mutex_destroy(&device->lock);
+}
+
+static struct vs_replay_device *enter(void *world)
+{
+    struct vs_replay_device *device = world;
+
+    pthread_mutex_lock(&device->lock);
+    return device;
+}
+
+static int leave(struct vs_replay_device *device, int result)
+{
+    pthread_mutex_unlock(&device->lock);
+    return result;
+}
+
+/* With the lock held: keeps what was broken, gives the lock back. */
+static int broken(struct vs_replay_device *device, const char *rule)
+{
+    if (!device->breach) {
+        device->breach = rule;
+    }
+    return leave(device, -EINVAL);
+}
+
+static bool whole_pages(uint64_t address, uint64_t bytes)
+{
+    return address % PAGE == 0 && bytes % PAGE == 0 && bytes > 0;
+}
+
+static bool charge(struct vs_replay_device *device, uint64_t bytes)
+{
+    if (bytes > device->cap || device->charged > device->cap - bytes) {
+        return false;
+    }
+    device->charged += bytes;
+    if (device->charged > device->peak) {
+        device->peak = device->charged;
+    }
+    return true;
+}
+
+static struct vs_replay_range *range_of(struct vs_replay_device *device, uint64_t address,
+                                        uint64_t bytes)
+{
+    for (uint32_t i = 0; i < device->range_count; i++) {
+        struct vs_replay_range *range = &device->ranges[i];
+
+        if (address >= range->address && address - range->address < range->bytes &&
+            bytes <= range->bytes - (address - range->address)) {
+            return range;
+        }
+    }
+    return NULL;
+}
+
+static int device_reserve(void *world, uint64_t bytes, uint64_t *address)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_range *grown, range = {0};
+
+    if (bytes == 0 || bytes % PAGE != 0) {
+        return broken(device, "a reserved range is not a multiple of pages");
+    }
+    grown = realloc(device->ranges, (device->range_count + 1) * sizeof(*grown));
+    if (grown) {
+        device->ranges = grown;
+    }
+    range.pages = calloc(bytes / PAGE, sizeof(*range.pages));
+    range.access = calloc(bytes / PAGE, 1);
+    if (!grown || !range.pages || !range.access || bytes > UINT64_MAX / 2 - device->next_address) {
+        free(range.pages);
+        free(range.access);
+        return leave(device, -ENOMEM);
+    }
+    range.address = device->next_address;
+    range.bytes = bytes;
+    device->next_address += bytes + PAGE; /* no two ranges touch */
+    device->ranges[device->range_count++] = range;
+    device->reserves++;
+    *address = range.address;
+    return leave(device, 0);
+}
+
+static void device_unreserve(void *world, uint64_t address, uint64_t bytes)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_range *range = range_of(device, address, bytes);
+
+    if (!range || range->address != address || range->bytes != bytes) {
+        broken(device, "what is unreserved is not a reserved range");
+        return;
+    }
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        if (range->pages[i]) {
+            broken(device, "a range is unreserved while memory is mapped there");
+            return;
+        }
+    }
+    free(range->pages);
+    free(range->access);
+    *range = (struct vs_replay_range){0};
+    leave(device, 0);
+}
+
+static int device_create(void *world, uint64_t bytes, uint64_t *handle)
+{
+    struct vs_replay_device *device = enter(world);
+    uint32_t number = device->handle_free;
+
+    if (bytes == 0 || bytes % PAGE != 0) {
+        return broken(device, "a handle is not a multiple of pages");
+    }
+    if (number == 0 && device->handle_count + 1 >= device->handle_room) {
+        uint32_t room = device->handle_room ? 2 * device->handle_room : 1024;
+        struct vs_replay_handle *grown = realloc(device->handles, room * sizeof(*grown));
+
+        if (!grown) {
+            return leave(device, -ENOMEM);
+        }
+        device->handles = grown;
+        device->handle_room = room;
+    }
+    if (!charge(device, bytes)) {
+        return leave(device, -ENOMEM);
+    }
+    if (number) {
+        device->handle_free = (uint32_t)device->handles[number].address;
+    } else {
+        number = ++device->handle_count;
+    }
+    device->handles[number] = (struct vs_replay_handle){.bytes = bytes};
+    device->creates++;
+    *handle = number;
+    return leave(device, 0);
+}
+
+static struct vs_replay_handle *handle_of(struct vs_replay_device *device, uint64_t handle,
+                                          uint64_t bytes)
+{
+    if (handle == 0 || handle > device->handle_count || device->handles[handle].bytes != bytes ||
+        bytes == 0) {
+        return NULL;
+    }
+    return &device->handles[handle];
+}
+
+static void device_release(void *world, uint64_t handle, uint64_t bytes)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_handle *known = handle_of(device, handle, bytes);
+
+    if (!known) {
+        broken(device, "what is released is not a handle of this size");
+        return;
+    }
+    if (known->address) {
+        broken(device, "a handle is released while it is mapped");
+        return;
+    }
+    *known = (struct vs_replay_handle){.address = device->handle_free};
+    device->handle_free = (uint32_t)handle;
+    device->charged -= bytes;
+    device->releases++;
+    leave(device, 0);
+}
+
+static int device_map(void *world, uint64_t address, uint64_t bytes, uint64_t handle)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_handle *known = handle_of(device, handle, bytes);
+    struct vs_replay_range *range = range_of(device, address, bytes);
+    uint64_t first;
+
+    if (!known || known->address) {
+        return broken(device, known ? "a handle is mapped twice" : "what is mapped is no handle");
+    }
+    if (!range || !whole_pages(address, bytes)) {
+        return broken(device, "a mapping lies outside of reserved ranges, or not on pages");
+    }
+    first = (address - range->address) / PAGE;
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        if (range->pages[first + i]) {
+            return broken(device, "a mapping goes where something is mapped");
+        }
+    }
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        range->pages[first + i] = (uint32_t)handle;
+    }
+    known->address = address;
+    device->mapped_bytes += bytes;
+    device->maps++;
+    return leave(device, 0);
+}
+
+static int device_access(void *world, uint64_t address, uint64_t bytes)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_range *range = range_of(device, address, bytes);
+    uint64_t first;
+
+    if (!range || !whole_pages(address, bytes)) {
+        return broken(device, "access is set outside of reserved ranges, or not on pages");
+    }
+    first = (address - range->address) / PAGE;
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        if (!range->pages[first + i]) {
+            return broken(device, "access is set where nothing is mapped");
+        }
+    }
+    memset(range->access + first, 1, bytes / PAGE);
+    return leave(device, 0);
+}
+
+static int device_unmap(void *world, uint64_t address, uint64_t bytes)
+{
+    struct vs_replay_device *device = enter(world);
+    struct vs_replay_range *range = range_of(device, address, bytes);
+    uint64_t first;
+
+    if (!range || !whole_pages(address, bytes)) {
+        return broken(device, "unmapping outside of reserved ranges, or not on pages");
+    }
+    first = (address - range->address) / PAGE;
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        uint32_t number = range->pages[first + i];
+        const struct vs_replay_handle *handle = &device->handles[number];
+
+        if (number == 0) {
+            return broken(device, "unmapping where nothing is mapped");
+        }
+        if (handle->address < address || handle->address + handle->bytes > address + bytes) {
+            return broken(device, "unmapping a part of a handle");
+        }
+    }
+    for (uint64_t i = 0; i < bytes / PAGE; i++) {
+        device->handles[range->pages[first + i]].address = 0;
+        range->pages[first + i] = 0;
+        range->access[first + i] = 0;
+    }
+    device->mapped_bytes -= bytes;
+    device->unmaps++;
+    return leave(device, 0);
+}
+
+/* The first whole allocation at or behind an address. */
+static uint32_t whole_at(const struct vs_replay_device *device, uint64_t address)
+{
+    uint32_t low = 0, high = device->whole_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (device->wholes[middle].address < address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int device_take(void *world, uint64_t bytes, uint64_t *address)
+{
+    struct vs_replay_device *device = enter(world);
+
+    if (bytes == 0 || bytes % PAGE != 0) {
+        return broken(device, "a whole allocation is not a multiple of pages");
+    }
+    if (device->whole_count == device->whole_room) {
+        uint32_t room = device->whole_room ? 2 * device->whole_room : 256;
+        struct vs_replay_whole *grown = realloc(device->wholes, room * sizeof(*grown));
+
+        if (!grown) {
+            return leave(device, -ENOMEM);
+        }
+        device->wholes = grown;
+        device->whole_room = room;
+    }
+    if (!charge(device, bytes)) {
+        return leave(device, -ENOMEM);
+    }
+    *address = device->next_address;
+    device->next_address += bytes + PAGE;
+    device->wholes[device->whole_count++] = (struct vs_replay_whole){*address, bytes};
+    device->takes++;
+    return leave(device, 0);
+}
+
+static int device_give(void *world, uint64_t address, uint64_t bytes)
+{
+    struct vs_replay_device *device = enter(world);
+    uint32_t at = whole_at(device, address);
+
+    if (at == device->whole_count || device->wholes[at].address != address ||
+        device->wholes[at].bytes != bytes) {
+        return broken(device, "what is given back is no whole allocation");
+    }
+    device->whole_count--;
+    memmove(&device->wholes[at], &device->wholes[at + 1],
+            (device->whole_count - at) * sizeof(device->wholes[0]));
+    device->charged -= bytes;
+    device->gives++;
+    return leave(device, 0);
+}
+
+static int device_record(void *world, uint32_t fence)
+{
+    struct vs_replay_device *device = enter(world);
+
+    if (fence >= VS_POOL_FENCES) {
+        return broken(device, "a fence with a number that is none");
+    }
+    device->records++;
+    return leave(device, 0);
+}
+
+static int device_passed(void *world, uint32_t fence)
+{
+    (void)world;
+    return fence < VS_POOL_FENCES ? 0 : -EINVAL;
+}
+
+static bool device_one_stream(void *world)
+{
+    (void)world;
+    return true;
+}
+
+static void *device_host_map(void *world, size_t bytes)
+{
+    struct vs_replay_device *device = world;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        return NULL;
+    }
+    __atomic_add_fetch(&device->host_bytes, bytes, __ATOMIC_RELAXED);
+    return at;
+}
+
+static void device_host_unmap(void *world, void *at, size_t bytes)
+{
+    struct vs_replay_device *device = world;
+
+    munmap(at, bytes);
+    __atomic_sub_fetch(&device->host_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+static void device_nap(void *world)
+{
+    (void)world;
+    sched_yield();
+}
+
+/* May come with a lock of the pool held, so it takes none. */
+static void device_reserved(void *world, int64_t delta)
+{
+    struct vs_replay_device *device = world;
+
+    __atomic_add_fetch(&device->reserved, delta, __ATOMIC_RELAXED);
+}
+
+const struct vs_pool_ops vs_replay_device_ops = {
+    .reserve = device_reserve,
+    .unreserve = device_unreserve,
+    .create = device_create,
+    .release = device_release,
+    .map = device_map,
+    .access = device_access,
+    .unmap = device_unmap,
+    .take = device_take,
+    .give = device_give,
+    .record = device_record,
+    .order = device_passed,
+    .query = device_passed,
+    .wait = device_passed,
+    .one_stream = device_one_stream,
+    .host_map = device_host_map,
+    .host_unmap = device_host_unmap,
+    .nap = device_nap,
+    .reserved = device_reserved,
+};
+
+bool vs_replay_device_usable(struct vs_replay_device *device, uint64_t address, uint64_t bytes)
+{
+    struct vs_replay_range *range;
+    bool usable = true;
+    uint32_t at;
+
+    enter(device);
+    range = range_of(device, address, bytes);
+    if (range) {
+        for (uint64_t page = (address - range->address) / PAGE;
+             page <= (address - range->address + bytes - 1) / PAGE; page++) {
+            usable = usable && range->pages[page] && range->access[page];
+        }
+        leave(device, 0);
+        return usable;
+    }
+    at = whole_at(device, address + 1);
+    usable =
+        at > 0 && address + bytes <= device->wholes[at - 1].address + device->wholes[at - 1].bytes;
+    leave(device, 0);
+    return usable;
+}
+
+const char *vs_replay_device_leak(const struct vs_replay_device *device)
+{
+    for (uint32_t i = 0; i < device->range_count; i++) {
+        if (device->ranges[i].bytes) {
+            return "a reserved range was not given back";
+        }
+    }
+    if (device->mapped_bytes) {
+        return "memory is still mapped";
+    }
+    if (device->whole_count) {
+        return "a whole allocation was not given back";
+    }
+    if (device->charged) {
+        return "a handle was not released";
+    }
+    if (device->host_bytes) {
+        return "host memory was not given back";
+    }
+    return device->reserved ? "the pool says that it still holds memory" : NULL;
+}
