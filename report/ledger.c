@@ -298,7 +298,7 @@ void vs_ledger_free_undo(const struct vs_alloc *alloc)
 
 bool vs_ledger_free_at_once(uint64_t address, struct vs_alloc *out)
 {
-    if (!vs_live_free_begin(live, address, out) || !vs_live_free_done(live, out)) {
+    if (!vs_live_free_at_once(live, address, out)) {
         return false;
     }
     count_free(out, vs_sys_clock(CLOCK_MONOTONIC_COARSE));

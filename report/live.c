@@ -1,13 +1,11 @@
 /*
- * The live table (see live.h), on uthash.
+ * The live table (see live.h).
  *
- * What is bent of uthash, and why:
- * - its memory comes from the shard's own slabs or straight from mmap, and running out is an answer
- *   instead of the end of the host program (HASH_NONFATAL_OOM);
- * - each shard holds one entry of its own, the keeper, whose address no allocation has: uthash
- * tears its table down with the last entry, and a loop of one allocation would rebuild it each
- * time;
- * - the hash is computed once: its top bits choose the shard, the others the bucket.
+ * A shard is an array of chains. The page that an address lies in chooses the shard, so that a
+ * thread whose small blocks lie in pages of its own keeps to locks that no other thread takes; the
+ * whole address chooses the chain, so that many blocks of few pages only fill fewer shards. The
+ * array doubles when there are more entries than chains; where there is no memory for that, chains
+ * grow longer instead.
  *
  * Lock order: a shard's lock is a leaf.
  */
@@ -18,71 +16,55 @@
 #include "report/lock.h"
 #include "report/sys.h"
 
-struct shard;
-static void *bucket_memory(struct shard *shard, size_t bytes);
-static void bucket_release(struct shard *shard, void *at, size_t bytes);
-
-#define HASH_NONFATAL_OOM 1
-#define uthash_nonfatal_oom(entry) ((void)(entry))
-#define uthash_malloc(bytes) bucket_memory(shard, bytes)
-#define uthash_free(at, bytes) bucket_release(shard, at, bytes)
-#define HASH_KEYCMP(a, b, bytes) (*(const uint64_t *)(a) != *(const uint64_t *)(b))
-#define HASH_FUNCTION(key, bytes, out) ((out) = bucket_hash(mix(*(const uint64_t *)(key))))
-#include <uthash.h>
-
 #define SHARD_BITS 6
 #define SHARDS (1u << SHARD_BITS)
 _Static_assert(SHARDS == VS_LIVE_SHARDS, "as announced");
+#define PAGE_SHIFT 21
+#define FIRST_CHAINS_BITS 5
 #define FIRST_SLAB ((size_t)64 << 10)
 #define LARGEST_SLAB ((size_t)4 << 20)
-#define OWN_MAPPING ((size_t)16 << 10) /* bucket arrays from here on are mapped one by one */
-#define KEEPER UINT64_MAX
+#define OWN_MAPPING ((size_t)16 << 10) /* arrays from here on are mapped one by one */
 
 struct entry {
     struct vs_alloc alloc;
-    UT_hash_handle hh;
+    struct entry *next; /* in its chain, or of the shard's free ones */
 };
-_Static_assert(sizeof(struct entry) <= 96, "the promise of 128 bytes counts on 96 per entry");
+_Static_assert(sizeof(struct entry) == 48, "live.h says so");
 
 struct shard {
     struct vs_lock lock;
-    struct entry *table; /* uthash's head */
-    struct entry *free;  /* linked through hh.next */
-    char *slab;          /* untouched part of the newest slab */
+    uint32_t serial; /* of the last allocation */
+    struct entry **chain;
+    uint32_t chain_bits; /* meaningful once there is an array */
+    uint32_t spare;
+    size_t count;
+    struct entry *free;
+    char *slab; /* untouched part of the newest slab */
     size_t slab_left;
     size_t mapped;
-    uint32_t serial; /* of the last allocation */
-    struct entry keeper;
 } __attribute__((aligned(64)));
+_Static_assert(sizeof(struct shard) == 64, "one line per shard");
 
 struct vs_live {
     struct shard shards[SHARDS];
     vs_live_tallies *tallies;
 };
 
-static inline uint64_t mix(uint64_t x)
+static struct shard *shard_of(struct vs_live *live, uint64_t address)
 {
-    x ^= x >> 32;
-    x *= UINT64_C(0x9e3779b97f4a7c15);
-    x ^= x >> 29;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    return x;
+    uint64_t page = address >> PAGE_SHIFT;
+    return &live->shards[page * UINT64_C(0xbf58476d1ce4e5b9) >> (64 - SHARD_BITS)];
 }
 
-static inline unsigned bucket_hash(uint64_t mixed)
+static size_t chain_of(uint64_t address, uint32_t bits)
 {
-    return (unsigned)(mixed >> (64 - SHARD_BITS - 32));
-}
-
-static inline struct shard *shard_of(struct vs_live *live, uint64_t mixed)
-{
-    return &live->shards[mixed >> (64 - SHARD_BITS)];
+    uint64_t mixed = (address ^ address >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(mixed >> (64 - bits));
 }
 
 /* Memory of a shard that is never given back. bytes is far below FIRST_SLAB. */
 static void *carve(struct shard *shard, size_t bytes)
 {
-    bytes = (bytes + 15) & ~(size_t)15;
     if (shard->slab_left < bytes) {
         size_t slab = shard->mapped / 2;
         slab = slab < FIRST_SLAB ? FIRST_SLAB : slab > LARGEST_SLAB ? LARGEST_SLAB : slab;
@@ -101,7 +83,8 @@ static void *carve(struct shard *shard, size_t bytes)
     return at;
 }
 
-static void *bucket_memory(struct shard *shard, size_t bytes)
+/* Zeroed: slabs are used once for an array. */
+static struct entry **chains_take(struct shard *shard, size_t bytes)
 {
     if (bytes < OWN_MAPPING) {
         return carve(shard, bytes);
@@ -114,57 +97,66 @@ static void *bucket_memory(struct shard *shard, size_t bytes)
 }
 
 /* Small arrays are left behind: those outgrown add up to less than the one in use. */
-static void bucket_release(struct shard *shard, void *at, size_t bytes)
+static void chains_give(struct shard *shard, struct entry **chain, size_t bytes)
 {
-    if (bytes < OWN_MAPPING) {
-        return;
+    if (bytes >= OWN_MAPPING) {
+        vs_sys_unmap(chain, bytes);
+        shard->mapped -= bytes;
     }
-    vs_sys_unmap(at, bytes);
-    shard->mapped -= bytes;
 }
 
-static struct entry *find(struct shard *shard, uint64_t address, unsigned hash)
+/* False only where there are no chains at all. */
+static bool grow(struct shard *shard)
 {
-    struct entry *entry = NULL;
-    HASH_FIND_BYHASHVALUE(hh, shard->table, &address, sizeof address, hash, entry);
-    return entry;
-}
-
-static bool add(struct shard *shard, struct entry *entry, unsigned hash)
-{
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, shard->table, &entry->alloc.address,
-                                sizeof entry->alloc.address, hash, entry);
-    return entry->hh.tbl != NULL;
-}
-
-static void drop(struct shard *shard, struct entry *entry)
-{
-    HASH_DELETE(hh, shard->table, entry);
-    entry->hh.next = shard->free;
-    shard->free = entry;
-}
-
-static bool insert(struct shard *shard, const struct vs_alloc *alloc, unsigned hash)
-{
-    if (!shard->table) {
-        shard->keeper.alloc.address = KEEPER;
-        if (!add(shard, &shard->keeper, bucket_hash(mix(KEEPER)))) {
-            return false;
+    uint32_t bits = shard->chain ? shard->chain_bits + 1 : FIRST_CHAINS_BITS;
+    size_t old = shard->chain ? (size_t)1 << shard->chain_bits : 0;
+    struct entry **chain = chains_take(shard, sizeof(struct entry *) << bits);
+    if (!chain) {
+        return shard->chain != NULL;
+    }
+    for (size_t i = 0; i < old; i++) {
+        for (struct entry *entry = shard->chain[i], *next; entry; entry = next) {
+            struct entry **first = &chain[chain_of(entry->alloc.address, bits)];
+            next = entry->next;
+            entry->next = *first;
+            *first = entry;
         }
+    }
+    if (old) {
+        chains_give(shard, shard->chain, old * sizeof(struct entry *));
+    }
+    shard->chain = chain;
+    shard->chain_bits = bits;
+    return true;
+}
+
+static bool insert(struct shard *shard, const struct vs_alloc *alloc)
+{
+    if ((!shard->chain || shard->count >> shard->chain_bits) && !grow(shard)) {
+        return false;
     }
     struct entry *entry = shard->free;
     if (entry) {
-        shard->free = entry->hh.next;
+        shard->free = entry->next;
     } else if (!(entry = carve(shard, sizeof *entry))) {
         return false;
     }
+    struct entry **first = &shard->chain[chain_of(alloc->address, shard->chain_bits)];
     entry->alloc = *alloc;
-    if (add(shard, entry, hash)) {
-        return true;
-    }
-    entry->hh.next = shard->free;
+    entry->next = *first;
+    *first = entry;
+    shard->count++;
+    return true;
+}
+
+/* Takes out what *link points to. */
+static void drop(struct shard *shard, struct entry **link)
+{
+    struct entry *entry = *link;
+    *link = entry->next;
+    entry->next = shard->free;
     shard->free = entry;
-    return false;
+    shard->count--;
 }
 
 struct vs_live *vs_live_open(vs_live_tallies *tallies)
@@ -189,32 +181,38 @@ static void add_to(_Atomic uint64_t *word, uint64_t by)
                           memory_order_release);
 }
 
-/* The entry of one allocation, if it is still there; locks its shard in either case. */
-static struct entry *lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
+/* What points to the entry of one allocation, NULL if it is not there; locks its shard in either
+ * case. */
+static struct entry **lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
 {
-    uint64_t mixed = mix(address);
-    *shard = shard_of(live, mixed);
+    *shard = shard_of(live, address);
     vs_lock_take(&(*shard)->lock);
-    return address == KEEPER ? NULL : find(*shard, address, bucket_hash(mixed));
+    if (!(*shard)->chain) {
+        return NULL;
+    }
+    struct entry **link = &(*shard)->chain[chain_of(address, (*shard)->chain_bits)];
+    while (*link && (*link)->alloc.address != address) {
+        link = &(*link)->next;
+    }
+    return *link ? link : NULL;
 }
 
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced)
 {
     struct vs_alloc fresh = *alloc;
     struct shard *shard;
-    struct entry *old = lock_entry(live, alloc->address, &shard);
+    struct entry **old = lock_entry(live, alloc->address, &shard);
     int rc = 0;
     fresh.frees = 0;
     fresh.serial = ++shard->serial;
     if (old) {
-        *replaced = old->alloc;
-        old->alloc = fresh;
+        *replaced = (*old)->alloc;
+        (*old)->alloc = fresh;
         rc = 1;
         if (replaced->frees > 0) {
             add_to(&tally_of(live, shard, replaced->device)->frees, 1);
         }
-    } else if (alloc->address == KEEPER ||
-               !insert(shard, &fresh, bucket_hash(mix(alloc->address)))) {
+    } else if (!insert(shard, &fresh)) {
         rc = -ENOMEM;
     }
     if (rc >= 0) {
@@ -229,36 +227,55 @@ int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_al
 bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
     struct shard *shard;
-    struct entry *entry = lock_entry(live, address, &shard);
-    if (entry) {
-        if (entry->alloc.frees < UINT8_MAX) {
-            entry->alloc.frees++;
+    struct entry **link = lock_entry(live, address, &shard);
+    if (link) {
+        struct vs_alloc *alloc = &(*link)->alloc;
+        if (alloc->frees < UINT8_MAX) {
+            alloc->frees++;
         }
-        *out = entry->alloc;
+        *out = *alloc;
     }
     vs_lock_drop(&shard->lock);
-    return entry != NULL;
+    return link != NULL;
+}
+
+/* The shard is locked. */
+static void end(struct vs_live *live, struct shard *shard, struct entry **link)
+{
+    add_to(&tally_of(live, shard, (*link)->alloc.device)->frees, 1);
+    drop(shard, link);
 }
 
 bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
 {
     struct shard *shard;
-    struct entry *entry = lock_entry(live, alloc->address, &shard);
-    bool there = entry && entry->alloc.serial == alloc->serial;
+    struct entry **link = lock_entry(live, alloc->address, &shard);
+    bool there = link && (*link)->alloc.serial == alloc->serial;
     if (there) {
-        add_to(&tally_of(live, shard, entry->alloc.device)->frees, 1);
-        drop(shard, entry);
+        end(live, shard, link);
     }
     vs_lock_drop(&shard->lock);
     return there;
 }
 
+bool vs_live_free_at_once(struct vs_live *live, uint64_t address, struct vs_alloc *out)
+{
+    struct shard *shard;
+    struct entry **link = lock_entry(live, address, &shard);
+    if (link) {
+        *out = (*link)->alloc;
+        end(live, shard, link);
+    }
+    vs_lock_drop(&shard->lock);
+    return link != NULL;
+}
+
 void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc)
 {
     struct shard *shard;
-    struct entry *entry = lock_entry(live, alloc->address, &shard);
-    if (entry && entry->alloc.serial == alloc->serial && entry->alloc.frees > 0) {
-        entry->alloc.frees--;
+    struct entry **link = lock_entry(live, alloc->address, &shard);
+    if (link && (*link)->alloc.serial == alloc->serial && (*link)->alloc.frees > 0) {
+        (*link)->alloc.frees--;
     }
     vs_lock_drop(&shard->lock);
 }
@@ -266,12 +283,26 @@ void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc)
 bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
     struct shard *shard;
-    struct entry *entry = lock_entry(live, address, &shard);
-    if (entry) {
-        *out = entry->alloc;
+    struct entry **link = lock_entry(live, address, &shard);
+    if (link) {
+        *out = (*link)->alloc;
     }
     vs_lock_drop(&shard->lock);
-    return entry != NULL;
+    return link != NULL;
+}
+
+static void visit_shard(struct shard *shard, vs_live_visit *visit, void *context)
+{
+    size_t chains = shard->chain ? (size_t)1 << shard->chain_bits : 0;
+    for (size_t i = 0; i < chains; i++) {
+        for (struct entry **link = &shard->chain[i]; *link;) {
+            if (visit(&(*link)->alloc, context)) {
+                drop(shard, link);
+            } else {
+                link = &(*link)->next;
+            }
+        }
+    }
 }
 
 unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, void *context)
@@ -285,13 +316,7 @@ unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, v
             left_out++;
             continue;
         }
-        struct entry *entry, *next;
-        HASH_ITER(hh, shard->table, entry, next)
-        {
-            if (entry != &shard->keeper && visit(&entry->alloc, context)) {
-                drop(shard, entry);
-            }
-        }
+        visit_shard(shard, visit, context);
         vs_lock_drop(&shard->lock);
     }
     return left_out;

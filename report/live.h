@@ -1,10 +1,10 @@
 /*
  * The live table: address -> allocation, for every allocation that the program still holds.
  *
- * 64 shards by a hash of the address, each a hash table (uthash) behind a lock of its own. Entries
+ * 64 shards by the 2 MiB page of the address, each a hash table behind a lock of its own. Entries
  * come from mapped slabs and go back to a list of the shard; slabs are never unmapped. No malloc; a
- * system call only when a shard grows. Host memory per live allocation: 96 bytes for the entry and
- * 8 to 16 for its share of the buckets.
+ * system call only when a shard grows. Host memory per live allocation: 48 bytes for the entry and
+ * 8 to 16 for its share of the chains.
  *
  * Every function may be called from any thread. No lock is held on return, and visitors are the
  * only thing that is called with one held.
@@ -45,6 +45,10 @@ bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc 
 /* It was done: forgets the allocation, and tallies the free. False if that has happened already
  * (another free of the same was quicker, or the address is somebody else's by now). */
 bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc);
+
+/* Both at once: forgets what starts at this address, tallies the free and copies it to *out; false
+ * if nothing does. */
+bool vs_live_free_at_once(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
 /* It was refused. */
 void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc);
