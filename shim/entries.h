@@ -30,11 +30,16 @@ typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 #endif
 
 #if CUDA_VERSION < 12040
+typedef struct CUgreenCtx_st *CUgreenCtx;
 CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,
                                              const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
 CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *,
                                                   const CUgraphEdgeData *, size_t,
                                                   CUstreamCaptureMode);
+#endif
+
+#if CUDA_VERSION < 12050
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 
 /* clang-format off */
@@ -50,6 +55,16 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
     X(cuMemAllocManaged) \
     X(cuMemFree) \
     X(cuMemFree_v2) \
+    X(cuMemGetInfo_v2) \
+    /* what is said about memory, and its way into other processes */ \
+    X(cuMemGetAddressRange_v2) \
+    X(cuPointerGetAttribute) \
+    X(cuPointerGetAttributes) \
+    X(cuPointerSetAttribute) \
+    X(cuIpcGetMemHandle) \
+    X(cuIpcOpenMemHandle) \
+    X(cuIpcOpenMemHandle_v2) \
+    X(cuIpcCloseMemHandle) \
     /* memory: stream-ordered */ \
     X(cuMemAllocAsync) \
     X(cuMemAllocAsync_ptsz) \
@@ -84,6 +99,7 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
     X(cuCtxPopCurrent_v2) \
     X(cuCtxPushCurrent_v2) \
     X(cuDeviceGet) \
+    X(cuDeviceGetAttribute) \
     X(cuDeviceGetCount) \
     X(cuDeviceGetName) \
     X(cuDeviceGetUuid) \
@@ -91,11 +107,19 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
     X(cuDevicePrimaryCtxGetState) \
     X(cuDeviceTotalMem_v2) \
     X(cuDriverGetVersion) \
-    X(cuMemGetInfo_v2) \
-    X(cuPointerGetAttribute) \
+    X(cuMemAddressFree) \
+    X(cuMemAddressReserve) \
+    X(cuMemCreate) \
+    X(cuMemGetAllocationGranularity) \
+    X(cuMemMap) \
+    X(cuMemRelease) \
+    X(cuMemSetAccess) \
+    X(cuMemUnmap) \
     X(cuStreamGetCtx) \
+    X(cuStreamGetCtx_v2) \
     X(cuStreamIsCapturing) \
-    X(cuStreamIsCapturing_ptsz)
+    X(cuStreamIsCapturing_ptsz) \
+    X(cuThreadExchangeStreamCaptureMode)
 /* clang-format on */
 
 #define VS_ENTRY_POINTER(name) __typeof__(&name) name;

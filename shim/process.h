@@ -34,6 +34,10 @@ struct vs_process_page {
     pthread_mutex_t arming;          /* all zero is an unlocked mutex */
     struct vs_lock primaries;        /* of hooks_context.c */
     struct vs_lock contexts;         /* of place.c */
+    _Atomic bool pool_on;            /* plain allocations are served by arenas */
+    _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
+    _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
+    _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
     bool options_loaded;
     int options_result;
 };
