@@ -26,7 +26,7 @@
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpy2D) \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyAsync) \
     X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async) \
-    X(cuMemsetD2D8) \
+    X(cuMemsetD2D8) X(cuMemcpy2DAsync) \
     X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) \
     X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetFlags) X(cuStreamGetPriority) \
     X(cuStreamGetCtx) X(cuStreamAddCallback) X(cuLaunchHostFunc) \

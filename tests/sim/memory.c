@@ -74,11 +74,15 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *out = 0; /* on failure too (measured) */
-    if (size == 0)
-        return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
+    CUcontext ctx = sim_ctx_peek();
+    CUresult result = CUDA_SUCCESS;
+    if (size == 0) /* but a lost context comes first (measured) */
+        result = sim_ctx_alive(ctx) && ctx->owner->sticky != CUDA_SUCCESS
+                     ? ctx->owner->sticky
+                     : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = sim_ctx_current(&ctx);
     if (result == CUDA_SUCCESS)
         result = sim_capture_unsafe(ctx);
     struct sim_range *range;

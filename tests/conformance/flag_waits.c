@@ -1,0 +1,111 @@
+/*
+ * Work that waits for a flag which is set only after an allocation: it must not hold that up.
+ *
+ * A block is used and freed; then a stream waits for a flag (in a kernel, or by
+ * cuStreamWaitValue32); then a block of the same size is allocated, which under a tight cap has to
+ * be the freed one; then another stream, or the host, sets the flag, behind work on the new block.
+ * A free waits for what came before it and for nothing that comes after, so this ends at once; with
+ * anything that makes the allocation, or the other stream, wait for the waiting one, it never
+ * would. After FLAG_PATIENCE seconds a watchdog sets the flag itself, and the program says so.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "launch.h"
+
+enum waiter { KERNEL, VALUE };
+enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_HOST };
+#define BLOCK ((size_t)64 << 20)
+
+static volatile uint32_t *flag; /* pinned */
+static CUdeviceptr flag_address;
+static CUstream waiting, setting, busy;
+static atomic_int patience_ms; /* left; below 0: off */
+static atomic_bool bitten;
+
+static void *watch(void *unused)
+{
+    for (;;) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        if (atomic_load(&patience_ms) >= 0 && atomic_fetch_sub(&patience_ms, 5) <= 5) {
+            atomic_store(&bitten, true);
+            *flag = 1;
+        }
+    }
+    return unused;
+}
+
+static void set(enum setter setter, CUstream stream)
+{
+    switch (setter) {
+    case SET_BY_VALUE:
+        MUST(cuStreamWriteValue32, stream, flag_address, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+        break;
+    case SET_BY_HOST:
+        MUST(cuStreamSynchronize, stream);
+        *flag = 1;
+        break;
+    default:
+        cu_must("set_flag", kernel_set_flag(stream, flag_address, 1));
+    }
+}
+
+static void part(const char *name, enum waiter waiter, enum setter setter, bool in_use)
+{
+    const char *seconds = getenv("FLAG_PATIENCE");
+    CUdeviceptr a = 0, b = 0;
+    CUstream stream = setting;
+
+    *flag = 0;
+    atomic_store(&bitten, false);
+    atomic_store(&patience_ms, (seconds != NULL ? atoi(seconds) : 15) * 1000);
+    MUST(cuMemAlloc, &a, BLOCK);
+    if (in_use)
+        cu_must("spin_us", kernel_spin_us(busy, 30000));
+    MUST(cuMemsetD8Async, a, 1, BLOCK, busy);
+    MUST(cuMemFree, a);
+    if (waiter == KERNEL)
+        cu_must("spin_flag", kernel_spin_flag(waiting, flag_address, 1));
+    else
+        MUST(cuStreamWaitValue32, waiting, flag_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+    MUST(cuMemAlloc, &b, BLOCK);
+    if (setter == SET_BY_NEW_STREAM)
+        MUST(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    cu_must("fill", kernel_fill(stream, b, 0x07070707, BLOCK / 4));
+    set(setter, stream);
+    MUST(cuStreamSynchronize, waiting);
+    MUST(cuStreamSynchronize, stream);
+    atomic_store(&patience_ms, -1);
+    cu_say("%s: it ended by itself: %s, its bytes are right: %s", name,
+           atomic_load(&bitten) ? "no" : "yes", cu_all_bytes(b, BLOCK, 7) ? "yes" : "no");
+    if (stream != setting)
+        MUST(cuStreamDestroy, stream);
+    MUST(cuMemFree, b);
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t watchdog;
+
+    cu_start(argc, argv);
+    NEED(cuStreamWaitValue32);
+    kernels_load();
+    MUST(cuMemHostAlloc, (void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
+    MUST(cuMemHostGetDevicePointer, &flag_address, (void *)(uintptr_t)flag, 0);
+    MUST(cuStreamCreate, &waiting, CU_STREAM_NON_BLOCKING);
+    MUST(cuStreamCreate, &setting, CU_STREAM_NON_BLOCKING);
+    MUST(cuStreamCreate, &busy, CU_STREAM_NON_BLOCKING);
+    atomic_store(&patience_ms, -1);
+    if (pthread_create(&watchdog, NULL, watch, NULL) != 0)
+        abort();
+    part("a kernel waits, a kernel sets", KERNEL, SET_BY_KERNEL, false);
+    part("a kernel waits, a stream writes", KERNEL, SET_BY_VALUE, true);
+    part("a kernel waits, the host sets", KERNEL, SET_BY_HOST, false);
+    part("a kernel waits, a new stream sets", KERNEL, SET_BY_NEW_STREAM, true);
+    part("a stream waits, a kernel sets", VALUE, SET_BY_KERNEL, true);
+    part("a stream waits, a stream writes", VALUE, SET_BY_VALUE, false);
+    part("a stream waits, the host sets", VALUE, SET_BY_HOST, true);
+    return cu_end();
+}
