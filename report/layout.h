@@ -12,8 +12,8 @@
 #ifndef VS_REPORT_LAYOUT_H
 #define VS_REPORT_LAYOUT_H
 
+#include "report/gauges.h"
 #include "report/ledger.h"
-#include "report/live.h"
 #include "report/lock.h"
 #include "report/process.h"
 #include "report/timeline.h"
@@ -35,25 +35,12 @@ struct vs_ledger_header {
     uint64_t start_unix_ns; /* the same moment, CLOCK_REALTIME */
 };
 
-struct vs_ledger_gauge {
-    _Atomic uint64_t now;
-    _Atomic uint64_t peak;
-};
-
 struct vs_ledger_counters {
     _Atomic uint32_t known; /* 0: never announced; 1: info is filled in */
     uint32_t spare;
-    /* The allocation path. */
-    struct vs_ledger_gauge live __attribute__((aligned(64)));
-    _Atomic uint64_t live_peak_at_ns;
-    struct vs_ledger_gauge pool_live; /* of live: in the pools */
-    struct vs_ledger_gauge used;
-    struct vs_ledger_gauge by_kind[VS_KIND_COUNT];
-    /* The rest. */
-    struct vs_ledger_gauge reserved __attribute__((aligned(64)));
-    _Atomic uint64_t reserved_peak_at_ns;
-    struct vs_ledger_gauge host_pinned;
+    struct vs_gauges gauges;
     _Atomic uint64_t failed_count;
+    /* Live allocations: allocs - frees - gone_count - gone_frees. */
     _Atomic uint64_t gone_count; /* dropped with their context */
     _Atomic uint64_t gone_frees; /* the same while a free was under way: freed */
     struct vs_ledger_device info;
@@ -106,8 +93,6 @@ struct vs_ledger {
     struct vs_ledger_pool_stats pool[VS_LEDGER_MAX_DEVICES];
     struct vs_ledger_counters device[VS_LEDGER_MAX_DEVICES];
     struct vs_timeline timeline;
-    /* Live allocations of a device: the sums of allocs - frees, - gone_count - gone_frees. */
-    vs_live_tallies tallies;
 };
 
 _Static_assert(sizeof(struct vs_ledger_oom) == 56, "part of the layout");

@@ -6,8 +6,8 @@
  * counted at all, but as untracked. Bytes stop counting when the driver has freed them (free_done),
  * not before: they occupy the device until then.
  *
- * Lock order: a shard of the live table, then (only when a context dies) `rare` or the timeline's
- * lock, which are leaves.
+ * Lock order: a shard of the live table, then (only when a context dies) those of the gauges, or
+ * `rare` or the timeline's, which are leaves.
  */
 #include "report/ledger.h"
 
@@ -59,50 +59,14 @@ static uint64_t since_start(uint64_t clock_ns)
     return clock_ns > start ? clock_ns - start : 0;
 }
 
+static uint64_t coarse_now(void)
+{
+    return since_start(vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+}
+
 static uint64_t precise_now(void)
 {
     return since_start(vs_sys_clock(CLOCK_MONOTONIC));
-}
-
-/* Returns what was there before. peak_at may be NULL; after a race of two new peaks it may name the
- * lower one's moment, some instructions away. */
-static uint64_t gauge_add(struct vs_ledger_gauge *gauge, uint64_t bytes, _Atomic uint64_t *peak_at,
-                          uint64_t t_ns)
-{
-    uint64_t before = atomic_fetch_add_explicit(&gauge->now, bytes, memory_order_relaxed);
-    uint64_t after = before + bytes;
-    uint64_t peak = load(&gauge->peak);
-    while (after > peak) {
-        if (!atomic_compare_exchange_weak_explicit(&gauge->peak, &peak, after, memory_order_relaxed,
-                                                   memory_order_relaxed)) {
-            continue;
-        }
-        if (peak_at) {
-            atomic_store_explicit(peak_at, t_ns, memory_order_relaxed);
-        }
-        break;
-    }
-    return before;
-}
-
-static uint64_t gauge_sub(struct vs_ledger_gauge *gauge, uint64_t bytes)
-{
-    return atomic_fetch_sub_explicit(&gauge->now, bytes, memory_order_relaxed);
-}
-
-static void gauge_move(struct vs_ledger_gauge *gauge, int64_t delta, _Atomic uint64_t *peak_at)
-{
-    if (delta >= 0) {
-        gauge_add(gauge, (uint64_t)delta, peak_at, precise_now());
-    } else {
-        gauge_sub(gauge, -(uint64_t)delta);
-    }
-}
-
-/* Pool memory is charged as the pool takes it. */
-static bool charged(uint32_t kind)
-{
-    return kind != VS_KIND_OVERFLOW && kind != VS_KIND_POOL;
 }
 
 static void untracked(uint64_t bytes)
@@ -111,72 +75,13 @@ static void untracked(uint64_t bytes)
     count(&ledger->untracked_bytes, bytes);
 }
 
-static void count_alloc(const struct vs_alloc *alloc)
+static void count_call(const struct vs_alloc *alloc, enum vs_gauge_call call, uint64_t t_ns)
 {
-    struct vs_ledger_counters *device = &ledger->device[alloc->device];
-    uint64_t bytes = alloc->bytes;
     struct vs_timeline_sample before, after;
-
-    after.t_ns = since_start(alloc->at_ns);
-    before.live_bytes = gauge_add(&device->live, bytes, &device->live_peak_at_ns, after.t_ns);
-    if (alloc->kind == VS_KIND_POOL) {
-        gauge_add(&device->pool_live, bytes, NULL, 0);
-    } else {
-        gauge_add(&device->by_kind[alloc->kind], bytes, NULL, 0);
+    struct vs_gauge_change change = {call, alloc->bytes, t_ns, alloc->kind, vs_gauges_lane()};
+    if (vs_gauges_live(&ledger->device[alloc->device].gauges, &change, &before, &after)) {
+        vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
     }
-    after.live_bytes = before.live_bytes + bytes;
-    if (charged(alloc->kind)) {
-        before.used_bytes = gauge_add(&device->used, bytes, NULL, 0);
-        after.used_bytes = before.used_bytes + bytes;
-    } else {
-        before.used_bytes = after.used_bytes = load(&device->used.now);
-    }
-    before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
-    vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
-}
-
-static void count_gone(const struct vs_alloc *alloc, uint64_t t_ns)
-{
-    struct vs_ledger_counters *device = &ledger->device[alloc->device];
-    uint64_t bytes = alloc->bytes;
-    struct vs_timeline_sample before, after;
-
-    after.t_ns = t_ns;
-    before.live_bytes = gauge_sub(&device->live, bytes);
-    if (alloc->kind == VS_KIND_POOL) {
-        gauge_sub(&device->pool_live, bytes);
-    } else {
-        gauge_sub(&device->by_kind[alloc->kind], bytes);
-    }
-    after.live_bytes = before.live_bytes - bytes;
-    if (charged(alloc->kind)) {
-        before.used_bytes = gauge_sub(&device->used, bytes);
-        after.used_bytes = before.used_bytes - bytes;
-    } else {
-        before.used_bytes = after.used_bytes = load(&device->used.now);
-    }
-    before.reserved_bytes = after.reserved_bytes = load(&device->reserved.now);
-    vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
-}
-
-/* The live table had no place for it. The peaks may keep it. */
-static void uncount_alloc(const struct vs_alloc *alloc)
-{
-    struct vs_ledger_counters *device = &ledger->device[alloc->device];
-    gauge_sub(&device->live, alloc->bytes);
-    if (alloc->kind == VS_KIND_POOL) {
-        gauge_sub(&device->pool_live, alloc->bytes);
-    } else {
-        gauge_sub(&device->by_kind[alloc->kind], alloc->bytes);
-    }
-    if (charged(alloc->kind)) {
-        gauge_sub(&device->used, alloc->bytes);
-    }
-}
-
-static void count_free(const struct vs_alloc *alloc, uint64_t clock_ns)
-{
-    count_gone(alloc, since_start(clock_ns));
 }
 
 /* rare is held. */
@@ -207,13 +112,13 @@ static void lose(const struct vs_alloc *alloc, uint64_t t_ns)
     keep_gone(alloc);
     vs_lock_drop(&ledger->rare);
     count(&ledger->device[alloc->device].gone_count, 1);
-    count_gone(alloc, t_ns);
+    count_call(alloc, VS_GAUGE_GONE, t_ns);
 }
 
 int vs_ledger_open(uint64_t start_ns)
 {
     struct vs_ledger *fresh = vs_sys_map(sizeof *fresh);
-    struct vs_live *table = fresh ? vs_live_open(&fresh->tallies) : NULL;
+    struct vs_live *table = fresh ? vs_live_open() : NULL;
     if (!table) {
         if (fresh) {
             vs_sys_unmap(fresh, sizeof *fresh);
@@ -265,17 +170,18 @@ void vs_ledger_alloc(const struct vs_alloc *given)
         untracked(alloc.bytes);
         return;
     }
-    count_alloc(&alloc);
+    uint64_t now = since_start(alloc.at_ns);
+    count_call(&alloc, VS_GAUGE_ALLOC, now);
     int rc = vs_live_put(live, &alloc, &replaced);
     if (rc < 0) {
-        uncount_alloc(&alloc);
+        count_call(&alloc, VS_GAUGE_UNDO, now);
         untracked(alloc.bytes);
         return;
     }
     if (rc == 1 && replaced.frees > 0) {
-        count_free(&replaced, alloc.at_ns);
+        count_call(&replaced, VS_GAUGE_FREE, now);
     } else if (rc == 1) {
-        lose(&replaced, since_start(alloc.at_ns));
+        lose(&replaced, now);
     }
 }
 
@@ -287,7 +193,7 @@ bool vs_ledger_free_begin(uint64_t address, struct vs_alloc *out)
 void vs_ledger_free_done(const struct vs_alloc *alloc)
 {
     if (vs_live_free_done(live, alloc)) {
-        count_free(alloc, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+        count_call(alloc, VS_GAUGE_FREE, coarse_now());
     }
 }
 
@@ -301,7 +207,7 @@ bool vs_ledger_free_at_once(uint64_t address, struct vs_alloc *out)
     if (!vs_live_free_at_once(live, address, out)) {
         return false;
     }
-    count_free(out, vs_sys_clock(CLOCK_MONOTONIC_COARSE));
+    count_call(out, VS_GAUGE_FREE, coarse_now());
     return true;
 }
 
@@ -312,18 +218,18 @@ bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
 
 void vs_ledger_reserved(uint32_t device, int64_t delta)
 {
+    struct vs_timeline_sample before, after;
     if (device < VS_LEDGER_MAX_DEVICES) {
-        gauge_move(&ledger->device[device].reserved, delta,
-                   &ledger->device[device].reserved_peak_at_ns);
-        gauge_move(&ledger->device[device].used, delta, NULL);
-        gauge_move(&ledger->device[device].by_kind[VS_KIND_POOL], delta, NULL);
+        /* The clock of the allocation path, so that its times and these are in order. */
+        vs_gauges_reserved(&ledger->device[device].gauges, delta, coarse_now(), &before, &after);
+        vs_timeline_event(&ledger->timeline, device, &before, &after);
     }
 }
 
 void vs_ledger_host_pinned(uint32_t device, int64_t delta)
 {
     if (device < VS_LEDGER_MAX_DEVICES) {
-        gauge_move(&ledger->device[device].host_pinned, delta, NULL);
+        vs_gauges_host_pinned(&ledger->device[device].gauges, delta);
     }
 }
 
@@ -350,8 +256,9 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
     if (device >= VS_LEDGER_MAX_DEVICES) {
         return;
     }
-    struct vs_ledger_counters *counters = &ledger->device[device];
+    struct vs_gauges *gauges = &ledger->device[device].gauges;
     uint64_t now = precise_now();
+    uint64_t live_now = vs_gauges_live_now(gauges, false, NULL);
     vs_ledger_alloc_failed(device, bytes);
     vs_lock_take(&ledger->rare);
     ledger->ooms_seen++;
@@ -359,8 +266,8 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
         ledger->ooms[ledger->oom_count++] = (struct vs_ledger_oom){
             .t_ns = now,
             .requested_bytes = bytes,
-            .live_bytes = load(&counters->live.now),
-            .reserved_bytes = load(&counters->reserved.now),
+            .live_bytes = live_now,
+            .reserved_bytes = load(&gauges->reserved.now),
             .driver_free_bytes = driver_free_bytes,
             .largest_free_bytes = ledger->pool[device].backing == VS_LEDGER_NO_POOL
                                       ? UINT64_MAX
@@ -386,7 +293,7 @@ static bool dies(const struct vs_alloc *alloc, void *argument)
     }
     if (alloc->frees > 0) { /* a free was under way: it is no leak */
         count(&ledger->device[alloc->device].gone_frees, 1);
-        count_gone(alloc, death->t_ns);
+        count_call(alloc, VS_GAUGE_GONE, death->t_ns);
     } else {
         lose(alloc, death->t_ns);
     }

@@ -47,7 +47,6 @@ _Static_assert(sizeof(struct shard) == 64, "one line per shard");
 
 struct vs_live {
     struct shard shards[SHARDS];
-    vs_live_tallies *tallies;
 };
 
 static struct shard *shard_of(struct vs_live *live, uint64_t address)
@@ -159,26 +158,9 @@ static void drop(struct shard *shard, struct entry **link)
     shard->count--;
 }
 
-struct vs_live *vs_live_open(vs_live_tallies *tallies)
+struct vs_live *vs_live_open(void)
 {
-    struct vs_live *live = vs_sys_map(sizeof *live);
-    if (live) {
-        live->tallies = tallies;
-    }
-    return live;
-}
-
-static struct vs_live_tally *tally_of(struct vs_live *live, const struct shard *shard,
-                                      uint32_t device)
-{
-    return &(*live->tallies)[shard - live->shards][device];
-}
-
-/* The shard is locked: nobody else adds. */
-static void add_to(_Atomic uint64_t *word, uint64_t by)
-{
-    atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by,
-                          memory_order_release);
+    return vs_sys_map(sizeof(struct vs_live));
 }
 
 /* What points to the entry of one allocation, NULL if it is not there; locks its shard in either
@@ -209,16 +191,8 @@ int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_al
         *replaced = (*old)->alloc;
         (*old)->alloc = fresh;
         rc = 1;
-        if (replaced->frees > 0) {
-            add_to(&tally_of(live, shard, replaced->device)->frees, 1);
-        }
     } else if (!insert(shard, &fresh)) {
         rc = -ENOMEM;
-    }
-    if (rc >= 0) {
-        struct vs_live_tally *tally = tally_of(live, shard, alloc->device);
-        add_to(&tally->allocs, 1);
-        add_to(&tally->alloc_bytes, alloc->bytes);
     }
     vs_lock_drop(&shard->lock);
     return rc;
@@ -239,20 +213,13 @@ bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc 
     return link != NULL;
 }
 
-/* The shard is locked. */
-static void end(struct vs_live *live, struct shard *shard, struct entry **link)
-{
-    add_to(&tally_of(live, shard, (*link)->alloc.device)->frees, 1);
-    drop(shard, link);
-}
-
 bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
 {
     struct shard *shard;
     struct entry **link = lock_entry(live, alloc->address, &shard);
     bool there = link && (*link)->alloc.serial == alloc->serial;
     if (there) {
-        end(live, shard, link);
+        drop(shard, link);
     }
     vs_lock_drop(&shard->lock);
     return there;
@@ -264,7 +231,7 @@ bool vs_live_free_at_once(struct vs_live *live, uint64_t address, struct vs_allo
     struct entry **link = lock_entry(live, address, &shard);
     if (link) {
         *out = (*link)->alloc;
-        end(live, shard, link);
+        drop(shard, link);
     }
     vs_lock_drop(&shard->lock);
     return link != NULL;

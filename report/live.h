@@ -20,34 +20,24 @@ struct vs_live;
 
 #define VS_LIVE_SHARDS 64
 
-/* Calls of one device, as one shard has seen them. Written under the shard's lock, so plain adding
- * does for it; read without. */
-struct vs_live_tally {
-    _Atomic uint64_t allocs;
-    _Atomic uint64_t alloc_bytes;
-    _Atomic uint64_t frees;
-};
-typedef struct vs_live_tally vs_live_tallies[VS_LIVE_SHARDS][VS_LEDGER_MAX_DEVICES];
-
 /* An empty table, or NULL when the mapping is refused. There is no close: a table lives as long as
- * its process, and a forked child just makes a new one. It counts into *tallies, zeroed, which
- * lives as long. */
-struct vs_live *vs_live_open(vs_live_tallies *tallies);
+ * its process, and a forked child just makes a new one. */
+struct vs_live *vs_live_open(void);
 
-/* Remembers *alloc, and tallies it. 0: done. 1: it took the place of another at that address,
- * copied to *replaced (tallied as freed if a free of it was under way). -ENOMEM: not remembered. */
+/* Remembers *alloc. 0: done. 1: it took the place of another at that address, copied to *replaced
+ * (with frees > 0 if a free of it was under way). -ENOMEM: not remembered. */
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced);
 
 /* A free is under way: counts it in the entry and copies that to *out; false if none starts there.
  */
 bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
-/* It was done: forgets the allocation, and tallies the free. False if that has happened already
+/* It was done: forgets the allocation. False if that has happened already
  * (another free of the same was quicker, or the address is somebody else's by now). */
 bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc);
 
-/* Both at once: forgets what starts at this address, tallies the free and copies it to *out; false
- * if nothing does. */
+/* Both at once: forgets what starts at this address and copies it to *out; false if nothing does.
+ */
 bool vs_live_free_at_once(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
 /* It was refused. */

@@ -13,58 +13,68 @@ static uint64_t load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static struct vs_snapshot_gauge gauge(const struct vs_ledger_gauge *from)
+static struct vs_snapshot_gauge gauge(const struct vs_gauge *from)
 {
     return (struct vs_snapshot_gauge){.now = load(&from->now), .peak = load(&from->peak)};
 }
 
 /* What ends is read before what begins, so that the difference is hardly ever negative. */
-static void take_calls(struct vs_snapshot_device *to, const struct vs_ledger *ledger,
-                       uint32_t device)
+static void take_calls(struct vs_snapshot_device *to, const struct vs_ledger_counters *from)
 {
-    const struct vs_ledger_counters *from = &ledger->device[device];
+    struct vs_gauge_totals totals;
     uint64_t gone = load(&from->gone_count);
-    uint64_t ended;
-    to->free_count = load(&from->gone_frees);
-    for (unsigned shard = 0; shard < VS_LIVE_SHARDS; shard++) {
-        to->free_count +=
-            atomic_load_explicit(&ledger->tallies[shard][device].frees, memory_order_acquire);
-    }
-    to->alloc_count = to->alloc_bytes = 0;
-    for (unsigned shard = 0; shard < VS_LIVE_SHARDS; shard++) {
-        to->alloc_count += load(&ledger->tallies[shard][device].allocs);
-        to->alloc_bytes += load(&ledger->tallies[shard][device].alloc_bytes);
-    }
-    ended = to->free_count + gone;
+    uint64_t gone_frees = load(&from->gone_frees);
+    vs_gauges_calls(&from->gauges, &totals);
+    to->free_count = totals.frees + gone_frees;
+    to->alloc_count = totals.allocs;
+    to->alloc_bytes = totals.alloc_bytes;
+    uint64_t ended = to->free_count + gone;
     to->live_count = to->alloc_count > ended ? to->alloc_count - ended : 0;
 }
 
-static bool take_device(struct vs_snapshot_device *to, const struct vs_ledger *ledger,
-                        uint32_t device)
+/* What lanes held back may have been the peak: then it is the present state. */
+static void take_live(struct vs_snapshot_gauge *to, const struct vs_gauge *from, uint64_t now)
 {
-    const struct vs_ledger_counters *from = &ledger->device[device];
+    to->now = now;
+    to->peak = load(&from->peak);
+    if (now > to->peak) {
+        to->peak = now;
+    }
+}
+
+static void take_gauges(struct vs_snapshot_device *to, struct vs_gauges *from)
+{
+    uint64_t pool_live, live = vs_gauges_live_now(from, true, &pool_live);
+    take_live(&to->live, &from->live, live);
+    take_live(&to->pool_live, &from->pool_live, pool_live);
+    to->live.peak_at_ns = load(&from->live_peak_at_ns);
+    to->reserved = gauge(&from->reserved);
+    to->reserved.peak_at_ns = load(&from->reserved_peak_at_ns);
+    to->used = gauge(&from->used);
+    to->used.peak_at_ns = load(&from->used_peak_at_ns);
+    to->host_pinned = gauge(&from->host_pinned);
+    for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++) {
+        to->by_kind[kind] = gauge(&from->by_kind[kind]);
+    }
+}
+
+static bool take_device(struct vs_snapshot_device *to, struct vs_ledger *ledger, uint32_t device)
+{
+    struct vs_ledger_counters *from = &ledger->device[device];
     bool known = atomic_load_explicit(&from->known, memory_order_acquire) != 0;
     to->failed_count = load(&from->failed_count);
-    take_calls(to, ledger, device);
+    take_calls(to, from);
     if (!known && to->alloc_count == 0 && to->failed_count == 0) {
         return false;
     }
     if (known) {
         to->info = from->info;
     }
-    to->live = gauge(&from->live);
-    to->live.peak_at_ns = load(&from->live_peak_at_ns);
-    to->reserved = gauge(&from->reserved);
-    to->reserved.peak_at_ns = load(&from->reserved_peak_at_ns);
-    to->used = gauge(&from->used);
-    to->host_pinned = gauge(&from->host_pinned);
-    for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++) {
-        to->by_kind[kind] = gauge(&from->by_kind[kind]);
-    }
+    take_gauges(to, &from->gauges);
     return true;
 }
 
-static void take_devices(struct vs_snapshot *snapshot, const struct vs_ledger *ledger)
+static void take_devices(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
 {
     for (uint32_t d = 0; d < VS_LEDGER_MAX_DEVICES; d++) {
         struct vs_snapshot_device *to = &snapshot->devices[snapshot->device_count];

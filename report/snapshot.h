@@ -20,7 +20,7 @@ struct vs_snapshot_gauge {
 struct vs_snapshot_device {
     uint32_t index;
     struct vs_ledger_device info;
-    struct vs_snapshot_gauge live, reserved, used, host_pinned;
+    struct vs_snapshot_gauge live, pool_live, reserved, used, host_pinned;
     struct vs_snapshot_gauge by_kind[VS_KIND_COUNT];
     uint64_t live_count;
     uint64_t alloc_count, free_count, alloc_bytes, failed_count;

@@ -23,8 +23,6 @@ static struct vs_alloc make(uint64_t address, uint64_t bytes)
     return (struct vs_alloc){.address = address, .bytes = bytes, .context = 7, .at_ns = 9};
 }
 
-static vs_live_tallies tallies;
-
 /* A whole free. */
 static bool take(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
@@ -42,7 +40,7 @@ static void expect_like(const struct vs_alloc *a, const struct vs_alloc *b)
 static void put_take_get(void **unused)
 {
     (void)unused;
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct vs_alloc a = make(0x1000, 10), b = make(0x1000, 20), out = {0};
     assert_false(vs_live_get(live, 0x1000, &out));
     assert_false(take(live, 0x1000, &out));
@@ -62,7 +60,7 @@ static void put_take_get(void **unused)
 static void frees_under_way(void **unused)
 {
     (void)unused;
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct vs_alloc a = make(0x1000, 10), b = make(0x1000, 20), first, second, out;
     assert_int_equal(vs_live_put(live, &a, &out), 0);
     /* Two at once: one is refused, the other is done, in either order. */
@@ -99,7 +97,7 @@ static void frees_under_way(void **unused)
 static void odd_addresses(void **unused)
 {
     (void)unused;
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct vs_alloc zero = make(0, 1), last = make(UINT64_MAX, 1), out;
     assert_int_equal(vs_live_put(live, &zero, &out), 0);
     assert_int_equal(vs_live_put(live, &last, &out), 0);
@@ -151,7 +149,7 @@ static void against_model(void **unused)
 {
     (void)unused;
     uint64_t random = testing_seed();
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     for (unsigned step = 0; step < 200000; step++) {
         unsigned slot = testing_random(&random) % SLOTS;
         struct vs_alloc alloc = make(address_of(slot), testing_random(&random)), out;
@@ -207,7 +205,7 @@ static bool look_again(const struct vs_alloc *alloc, void *live)
 static void locked_for_ever(void **unused)
 {
     (void)unused;
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct vs_alloc alloc = make(0x1000, 1), out;
     assert_int_equal(vs_live_put(live, &alloc, &out), 0);
     assert_int_equal(vs_live_each(live, true, look_again, live), 0);
@@ -247,7 +245,7 @@ static void *churn(void *argument)
 static void threads(void **unused)
 {
     (void)unused;
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct work work[THREADS];
     pthread_t thread[THREADS];
     unsigned left = 0;
@@ -285,7 +283,7 @@ static void host_memory(void **unused)
 #endif
     enum { COUNT = 500000 };
     long before = resident();
-    struct vs_live *live = vs_live_open(&tallies);
+    struct vs_live *live = vs_live_open();
     struct vs_alloc out;
     for (uint64_t i = 0; i < COUNT; i++) {
         struct vs_alloc alloc = make(UINT64_C(0x7f0000000000) + i * 512, 512);
@@ -314,7 +312,7 @@ static void out_of_memory(void **unused)
 #endif
     pid_t child = fork();
     if (child == 0) {
-        struct vs_live *live = vs_live_open(&tallies);
+        struct vs_live *live = vs_live_open();
         struct vs_alloc out;
         uint64_t i = 0, failed = 0;
         resident();

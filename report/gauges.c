@@ -1,0 +1,293 @@
+/*
+ * Gauges (see gauges.h): exact under a lock, or collected in lanes.
+ *
+ * A change under the lock is always legal, whatever the lanes do. Only the other direction needs
+ * care: a lane may hold something only while collecting. So a change looks at `collecting` under
+ * its lane's lock, and who ends collecting empties every lane under its lock afterwards.
+ */
+#include "report/gauges.h"
+
+#include <stddef.h>
+
+#define TURN 16u
+#define TURNS_TO_COLLECT (1024u * TURN)
+#define QUIET_TICKS 4
+
+_Static_assert(offsetof(struct vs_gauges, pool_live) + sizeof(struct vs_gauge) -
+                       offsetof(struct vs_gauges, lock) <=
+                   64,
+               "what pool memory moves is one line");
+
+static _Atomic uint32_t lanes_given;
+
+/* 0: none yet. Threads that never allocate take none, so that neighbours seldom share one. */
+static __thread uint32_t own_lane __attribute__((tls_model("initial-exec")));
+
+uint32_t vs_gauges_lane(void)
+{
+    if (own_lane == 0) {
+        own_lane =
+            atomic_fetch_add_explicit(&lanes_given, 1, memory_order_relaxed) % VS_GAUGE_LANES + 1;
+    }
+    return own_lane - 1;
+}
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static bool is_collecting(const struct vs_gauges *gauges)
+{
+    return atomic_load_explicit(&gauges->collecting, memory_order_relaxed) != 0;
+}
+
+static void set_collecting(struct vs_gauges *gauges, uint32_t collecting)
+{
+    atomic_store_explicit(&gauges->collecting, collecting, memory_order_relaxed);
+}
+
+/* The lock is held, here and in what follows. peak_at may be NULL. */
+static void move(struct vs_gauge *gauge, int64_t bytes, _Atomic uint64_t *peak_at, uint64_t t_ns)
+{
+    uint64_t now = load(&gauge->now) + (uint64_t)bytes;
+    store(&gauge->now, now);
+    if ((int64_t)now > (int64_t)load(&gauge->peak)) {
+        store(&gauge->peak, now);
+        if (peak_at) {
+            store(peak_at, t_ns);
+        }
+    }
+}
+
+/* Whoever calls has the lock that guards them. */
+static void add_to(_Atomic uint64_t *word, uint64_t by)
+{
+    atomic_store_explicit(word, load(word) + by, memory_order_release);
+}
+
+static void count(struct vs_gauge_calls *calls, const struct vs_gauge_change *change)
+{
+    switch (change->call) {
+    case VS_GAUGE_ALLOC:
+        add_to(&calls->allocs, 1);
+        add_to(&calls->alloc_bytes, change->bytes);
+        break;
+    case VS_GAUGE_UNDO:
+        add_to(&calls->allocs, -UINT64_C(1));
+        add_to(&calls->alloc_bytes, -change->bytes);
+        break;
+    case VS_GAUGE_FREE:
+        add_to(&calls->frees, 1);
+        break;
+    case VS_GAUGE_GONE:
+        break;
+    }
+}
+
+static int64_t change_of(const struct vs_gauge_change *change)
+{
+    return (int64_t)(change->call == VS_GAUGE_ALLOC ? change->bytes : -change->bytes);
+}
+
+static void move_live(struct vs_gauges *gauges, uint32_t kind, int64_t bytes, uint64_t t_ns)
+{
+    move(&gauges->live, bytes, &gauges->live_peak_at_ns, t_ns);
+    if (kind == VS_KIND_POOL) { /* charged as the pool takes it */
+        move(&gauges->pool_live, bytes, NULL, 0);
+        return;
+    }
+    move(&gauges->by_kind[kind], bytes, NULL, 0);
+    if (kind != VS_KIND_OVERFLOW) {
+        move(&gauges->used, bytes, &gauges->used_peak_at_ns, t_ns);
+    }
+}
+
+static void sample(const struct vs_gauges *gauges, uint64_t t_ns, struct vs_timeline_sample *to)
+{
+    int64_t now = (int64_t)load(&gauges->live.now);
+    to->t_ns = t_ns;
+    to->live_bytes = now > 0 ? (uint64_t)now : 0;
+    to->used_bytes = load(&gauges->used.now);
+    to->reserved_bytes = load(&gauges->reserved.now);
+}
+
+/* Who was here last, and how often that changed. Begins collecting where it did too often. */
+static void take_turn(struct vs_gauges *gauges, const struct vs_gauge_change *change)
+{
+    if (gauges->last_lane == change->lane) {
+        gauges->score -= gauges->score > 0;
+        return;
+    }
+    if (gauges->tick != change->t_ns) {
+        gauges->tick = change->t_ns;
+        gauges->score = 0;
+    }
+    gauges->last_lane = (uint16_t)change->lane;
+    gauges->score += TURN;
+    if (gauges->score >= TURNS_TO_COLLECT) {
+        gauges->score = 0;
+        gauges->several = 1;
+        gauges->quiet = 0;
+        set_collecting(gauges, 1);
+    }
+}
+
+/* The first change of a lane in a tick. True: collecting has ended. */
+static bool begin_tick(struct vs_gauges *gauges, const struct vs_gauge_change *change)
+{
+    if (change->t_ns <= gauges->tick) { /* of this one, or read before it began */
+        gauges->several |= gauges->last_lane != change->lane;
+        return false;
+    }
+    gauges->tick = change->t_ns;
+    gauges->last_lane = (uint16_t)change->lane;
+    gauges->quiet = gauges->several ? 0 : gauges->quiet + 1;
+    gauges->several = 0;
+    if (gauges->quiet < QUIET_TICKS) {
+        return false;
+    }
+    gauges->score = 0;
+    set_collecting(gauges, 0);
+    return true;
+}
+
+/* Empties the lanes, unless collecting begins anew meanwhile. */
+static void drain(struct vs_gauges *gauges, uint64_t t_ns)
+{
+    for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
+        struct vs_gauge_lane *lane = &gauges->lane[i];
+        vs_lock_take(&lane->lock);
+        vs_lock_take(&gauges->lock);
+        if (!is_collecting(gauges)) {
+            move_live(gauges, VS_KIND_POOL, (int64_t)load(&lane->held), t_ns);
+            store(&lane->held, 0);
+        }
+        vs_lock_drop(&gauges->lock);
+        vs_lock_drop(&lane->lock);
+    }
+}
+
+static bool exact(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                  struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+{
+    vs_lock_take(&gauges->lock);
+    sample(gauges, change->t_ns, before);
+    move_live(gauges, change->kind, change_of(change), change->t_ns);
+    count(&gauges->calls, change);
+    sample(gauges, change->t_ns, after);
+    if (change->kind == VS_KIND_POOL && !is_collecting(gauges)) {
+        take_turn(gauges, change);
+    }
+    vs_lock_drop(&gauges->lock);
+    return true;
+}
+
+/* Leaves half a band in the lane, so that as much room is left for what comes as for what goes. */
+static bool pass_on(struct vs_gauges *gauges, struct vs_gauge_lane *lane,
+                    const struct vs_gauge_change *change, int64_t held,
+                    struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+{
+    int64_t rest = held < 0 || held > VS_GAUGE_BAND ? VS_GAUGE_BAND / 2 : held;
+    bool ended = false;
+    vs_lock_take(&gauges->lock);
+    sample(gauges, change->t_ns, before);
+    store(&lane->held, (uint64_t)rest);
+    move_live(gauges, VS_KIND_POOL, held - rest, change->t_ns);
+    sample(gauges, change->t_ns, after);
+    if (lane->tick != change->t_ns) {
+        lane->tick = change->t_ns;
+        ended = begin_tick(gauges, change);
+    }
+    vs_lock_drop(&gauges->lock);
+    return ended;
+}
+
+bool vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                    struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+{
+    if (change->kind != VS_KIND_POOL || !is_collecting(gauges)) {
+        return exact(gauges, change, before, after);
+    }
+    struct vs_gauge_lane *lane = &gauges->lane[change->lane];
+    vs_lock_take(&lane->lock);
+    if (!is_collecting(gauges)) {
+        vs_lock_drop(&lane->lock);
+        return exact(gauges, change, before, after);
+    }
+    int64_t held = (int64_t)load(&lane->held) + change_of(change);
+    count(&lane->calls, change);
+    if (held >= 0 && held <= VS_GAUGE_BAND && lane->tick == change->t_ns) {
+        store(&lane->held, (uint64_t)held);
+        vs_lock_drop(&lane->lock);
+        return false;
+    }
+    bool ended = pass_on(gauges, lane, change, held, before, after);
+    vs_lock_drop(&lane->lock);
+    if (ended) {
+        drain(gauges, change->t_ns);
+    }
+    return true;
+}
+
+void vs_gauges_reserved(struct vs_gauges *gauges, int64_t bytes, uint64_t t_ns,
+                        struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+{
+    vs_lock_take(&gauges->lock);
+    sample(gauges, t_ns, before);
+    move(&gauges->reserved, bytes, &gauges->reserved_peak_at_ns, t_ns);
+    move(&gauges->by_kind[VS_KIND_POOL], bytes, NULL, 0);
+    move(&gauges->used, bytes, &gauges->used_peak_at_ns, t_ns);
+    sample(gauges, t_ns, after);
+    vs_lock_drop(&gauges->lock);
+}
+
+void vs_gauges_host_pinned(struct vs_gauges *gauges, int64_t bytes)
+{
+    vs_lock_take(&gauges->lock);
+    move(&gauges->host_pinned, bytes, NULL, 0);
+    vs_lock_drop(&gauges->lock);
+}
+
+void vs_gauges_calls(const struct vs_gauges *gauges, struct vs_gauge_totals *totals)
+{
+    totals->frees = atomic_load_explicit(&gauges->calls.frees, memory_order_acquire);
+    for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
+        totals->frees += atomic_load_explicit(&gauges->lane[i].calls.frees, memory_order_acquire);
+    }
+    totals->allocs = load(&gauges->calls.allocs);
+    totals->alloc_bytes = load(&gauges->calls.alloc_bytes);
+    for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
+        totals->allocs += load(&gauges->lane[i].calls.allocs);
+        totals->alloc_bytes += load(&gauges->lane[i].calls.alloc_bytes);
+    }
+}
+
+uint64_t vs_gauges_live_now(struct vs_gauges *gauges, bool at_end, uint64_t *pool_live)
+{
+    bool locked = true;
+    if (at_end) {
+        locked = vs_lock_take_at_end(&gauges->lock);
+    } else {
+        vs_lock_take(&gauges->lock);
+    }
+    /* Nothing moves between lanes and gauges meanwhile. */
+    int64_t held = 0;
+    for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
+        held += (int64_t)load(&gauges->lane[i].held);
+    }
+    int64_t now = (int64_t)load(&gauges->live.now) + held;
+    int64_t pool = (int64_t)load(&gauges->pool_live.now) + held;
+    if (locked) {
+        vs_lock_drop(&gauges->lock);
+    }
+    if (pool_live) {
+        *pool_live = pool > 0 ? (uint64_t)pool : 0;
+    }
+    return now > 0 ? (uint64_t)now : 0;
+}
