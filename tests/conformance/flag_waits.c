@@ -17,7 +17,7 @@
 
 enum waiter { KERNEL, VALUE };
 enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_HOST };
-#define BLOCK ((size_t)64 << 20)
+#define BLOCK ((size_t)32 << 20)
 
 static volatile uint32_t *flag; /* pinned */
 static CUdeviceptr flag_address;

@@ -92,7 +92,8 @@ static void run_saxpy(struct sim_op *op, const uint64_t *arg)
         struct sim_pieces x, y;
         unsigned char xs[4096], ys[4096];
         struct sim_piece x_row = {NULL, xs, length}, y_row = {NULL, ys, length};
-        struct sim_pieces x_copy = {&x_row, 1, 1}, y_copy = {&y_row, 1, 1};
+        struct sim_pieces x_copy = {.list = &x_row, .count = 1, .room = 1};
+        struct sim_pieces y_copy = {.list = &y_row, .count = 1, .room = 1};
         if (!sim_access(op, arg[2] + at, length, false, false, "saxpy", &x))
             return;
         sim_pieces_copy(&x_copy, &x);

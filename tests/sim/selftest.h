@@ -18,6 +18,7 @@ extern const struct test selftest_misc[];  /* selftest_misc.c: knobs, poison, mo
 extern const struct test selftest_ipc[]; /* selftest_ipc.c: memory and events of other processes */
 extern const struct test selftest_share[];   /* selftest_share.c: what crosses processes */
 extern const struct test selftest_race[];    /* selftest_race.c: the race detector */
+extern const struct test selftest_reuse[];   /* selftest_reuse.c: memory that is used again */
 extern const struct test selftest_graph[];   /* selftest_graph.c: graphs, their memory, races */
 extern const struct test selftest_capture[]; /* selftest_capture.c: rules of stream capture */
 extern const struct test selftest_array[];   /* selftest_array.c: arrays and their copies */

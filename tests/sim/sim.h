@@ -240,6 +240,13 @@ struct sim_piece {
 struct sim_pieces {
     struct sim_piece *list;
     unsigned count, room;
+    /* While it is held: whose access it is, and of what; in a list (work.c). */
+    struct sim_op *op;
+    CUdeviceptr address;
+    size_t size;
+    bool write;
+    const char *what;
+    struct sim_pieces *next;
 };
 /* Resolves, checks for races and pins [address, address+size). false: not accessible, reported.
  * host_ok: an unknown address outside the device region is pageable host memory. */
@@ -247,6 +254,9 @@ bool sim_access(struct sim_op *op, CUdeviceptr address, size_t size, bool write,
                 const char *what, struct sim_pieces *pieces);
 void sim_pieces_release(struct sim_pieces *pieces);
 void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from); /* byte by byte */
+/* These addresses mean nothing any more: whatever holds pieces of them has faulted. With the lock.
+ */
+void sim_pieces_gone(CUdeviceptr address, size_t size);
 
 /* ---- devices and contexts -------------------------------------------------------------------- */
 #define SIM_MAX_DEVICES 16

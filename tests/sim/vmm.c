@@ -3,7 +3,8 @@
  *
  * A handle and each of its mappings hold the memory; it is given back when the last of them goes. A
  * mapping needs access for the device that uses it, cannot be unmapped in part, and its unmapping
- * takes effect at once, without waiting for anything: whatever still uses it is a bad access.
+ * takes effect at once, without waiting for anything: whatever still uses it, or is in the middle
+ * of using it, is a bad access.
  */
 #include "sim.h"
 
@@ -246,7 +247,10 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr at, size_t size)
         struct sim_handle *handle = map->handle;
         sim_race_access(map->phys, map->offset, map->size, true, NULL, "cuMemUnmap");
         sim_race_remember_freed(map->base, map->size, "cuMemUnmap");
+        const CUdeviceptr base = map->base;
+        const size_t length = map->size;
         sim_range_free(map);
+        sim_pieces_gone(base, length);
         handle->mappings--;
         drop(handle);
     }

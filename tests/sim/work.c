@@ -26,8 +26,16 @@ static struct sim_piece *add_piece(struct sim_pieces *pieces)
     return &pieces->list[pieces->count++];
 }
 
+static struct sim_pieces *held; /* all that ops hold now */
+
 static void release_locked(struct sim_pieces *pieces)
 {
+    for (struct sim_pieces **at = &held; *at != NULL; at = &(*at)->next) {
+        if (*at == pieces) {
+            *at = pieces->next;
+            break;
+        }
+    }
     for (unsigned i = 0; i < pieces->count; i++)
         sim_phys_unref(pieces->list[i].phys);
     free(pieces->list);
@@ -39,6 +47,17 @@ void sim_pieces_release(struct sim_pieces *pieces)
     sim_lock();
     release_locked(pieces);
     sim_unlock();
+}
+
+void sim_pieces_gone(CUdeviceptr address, size_t size)
+{
+    for (const struct sim_pieces *pieces = held; pieces != NULL; pieces = pieces->next) {
+        if (pieces->address >= address + size || address >= pieces->address + pieces->size)
+            continue;
+        sim_race_bad_address(pieces->op, pieces->address, pieces->size, pieces->write,
+                             pieces->what);
+        sim_exec_fault(pieces->op, CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
 }
 
 static bool allowed(const struct sim_range *range, const struct sim_op *op, int by, bool write)
@@ -86,6 +105,14 @@ static bool access_by(struct sim_op *op, int by, CUdeviceptr address, size_t siz
         release_locked(pieces);
         sim_race_bad_address(op, address, size, write, what != NULL ? what : op->work.what);
         sim_exec_fault(op, CUDA_ERROR_ILLEGAL_ADDRESS);
+    } else {
+        pieces->op = op;
+        pieces->address = address;
+        pieces->size = size;
+        pieces->write = write;
+        pieces->what = what != NULL ? what : op->work.what;
+        pieces->next = held;
+        held = pieces;
     }
     sim_unlock();
     return good;
@@ -268,7 +295,7 @@ static void run_copy(struct sim_op *op)
             struct sim_pieces source, target;
             struct sim_piece staged = {NULL, op->work.copy.staging + from_at, row};
             if (op->work.copy.staging != NULL)
-                source = (struct sim_pieces){&staged, 1, 1};
+                source = (struct sim_pieces){.list = &staged, .count = 1, .room = 1};
             else if (!end_access(op, from, from_at, row, false, &source))
                 return;
             bool good = end_access(op, to, to_at, row, true, &target);
