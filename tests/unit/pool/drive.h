@@ -1,0 +1,32 @@
+/*
+ * Random programs for the world of world.h: what they do is drawn from a source of choices, so that
+ * a seed, or a fuzzer's bytes, is a program.
+ */
+#ifndef VS_TESTS_UNIT_POOL_DRIVE_H
+#define VS_TESTS_UNIT_POOL_DRIVE_H
+
+#include "tests/unit/pool/world.h"
+
+enum drive_sizes { DRIVE_MIXED, DRIVE_SMALL, DRIVE_LARGE, DRIVE_POWER, DRIVE_FEW };
+
+struct scenario {
+    const char *name;
+    enum vs_pool_backing backing;
+    uint64_t cap;
+    bool tight;                      /* no slack: remapping before growing */
+    uint64_t keep_bytes, trim_above; /* trim_above 0: none */
+    enum drive_sizes sizes;
+    bool captures, holds, cannot_order, calm; /* calm: no trimming, decay, settling in between */
+    uint32_t fail_permille;
+    bool gone; /* the context ends with blocks live */
+};
+
+extern const struct scenario drive_scenarios[];
+extern const unsigned drive_scenario_count;
+
+/* Runs a program of so many steps; faults as of enum vs_pool_fault. The breach, or an empty text;
+ * it stays until the next call. */
+const char *drive(const struct scenario *scenario, struct choices *choices, unsigned steps,
+                  uint32_t faults);
+
+#endif
