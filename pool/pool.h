@@ -1,8 +1,8 @@
 /*
  * The pool: one arena of device memory, for one device and one owning context.
  *
- * It hands out blocks of at least 512 bytes alignment, takes them back with the rules of fences (see
- * fence.h), and gets its memory from a backing: vmm (a range of addresses into which physical
+ * It hands out blocks of at least 512 bytes alignment, takes them back with the rules of fences
+ * (see fence.h), and gets its memory from a backing: vmm (a range of addresses into which physical
  * handles are mapped, and moved where they are needed) or native (whole allocations of the driver).
  *
  * Every function may be called from any thread at any time between init and fini, unless it says
@@ -20,9 +20,9 @@ enum vs_pool_backing { VS_POOL_VMM, VS_POOL_NATIVE };
 
 /* What test builds switch off to show that the tests would notice. 0 in a real build. */
 enum vs_pool_fault {
-    VS_POOL_NO_FENCES = 1,       /* freed memory is handed out at once */
-    VS_POOL_LATE_FENCES = 2,     /* an epoch is closed when memory is wanted, not before work */
-    VS_POOL_UNMAP_ORDERED = 4,   /* ordered counts as seen */
+    VS_POOL_NO_FENCES = 1,     /* freed memory is handed out at once */
+    VS_POOL_LATE_FENCES = 2,   /* an epoch is closed when memory is wanted, not before work */
+    VS_POOL_UNMAP_ORDERED = 4, /* ordered counts as seen */
     VS_POOL_RECORD_IN_CAPTURE = 8
 };
 
@@ -34,9 +34,9 @@ struct vs_pool_config {
      * (remapping before growing). */
     uint32_t slack_permille;
     uint64_t slack_bytes;
-    uint64_t keep_bytes;  /* never given back: POOL_SIZE */
-    uint64_t trim_above;  /* free memory beyond this goes back at once; UINT64_MAX = none */
-    uint32_t faults;      /* enum vs_pool_fault, or'd */
+    uint64_t keep_bytes; /* never given back: POOL_SIZE */
+    uint64_t trim_above; /* free memory beyond this goes back at once; UINT64_MAX = none */
+    uint32_t faults;     /* enum vs_pool_fault, or'd */
 };
 
 /* The shipped policy for a device of this size. */
@@ -53,16 +53,16 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
 void vs_pool_free_all(struct vs_pool *pool, bool device_gone);
 
 enum vs_pool_verdict {
-    VS_POOL_FITS,        /* not out of memory */
-    VS_POOL_FULL,        /* ops said -ENOMEM: the cap or the device */
-    VS_POOL_FRAGMENTED,  /* free memory would have sufficed, but not where it is (native) */
-    VS_POOL_PENDING      /* memory freed inside a running capture would have sufficed */
+    VS_POOL_FITS,       /* not out of memory */
+    VS_POOL_FULL,       /* ops said -ENOMEM: the cap or the device */
+    VS_POOL_FRAGMENTED, /* free memory would have sufficed, but not where it is (native) */
+    VS_POOL_PENDING     /* memory freed inside a running capture would have sufficed */
 };
 
 struct vs_pool_request {
-    uint64_t bytes;     /* > 0 */
-    uint32_t lane;      /* of the calling thread: any number, best the same for the same thread */
-    bool capturing;     /* a capture runs in this context: only memory the host has seen free */
+    uint64_t bytes; /* > 0 */
+    uint32_t lane;  /* of the calling thread: any number, best the same for the same thread */
+    bool capturing; /* a capture runs in this context: only memory the host has seen free */
     enum vs_pool_verdict verdict; /* set on -ENOMEM */
 };
 
@@ -100,10 +100,14 @@ uint64_t vs_pool_trim(struct vs_pool *pool, uint64_t keep, bool wait);
  * next free. Never waits for the device. */
 bool vs_pool_decay(struct vs_pool *pool);
 
+/* Is more free than trim_above? Then call vs_pool_trim(pool, trim_above, false). */
+bool vs_pool_wants_trim(struct vs_pool *pool);
+
 struct vs_pool_stats {
     uint64_t reserved_bytes, reserved_peak;
-    uint64_t live_bytes, live_peak;  /* in blocks: what was asked, rounded up to 512 */
-    uint64_t block_bytes;            /* what live blocks occupy, rounding and size classes included */
+    uint64_t live_bytes, live_peak;  /* what live blocks occupy, rounding and size classes included;
+                                      * its peak with whole runs of small ones */
+    uint64_t block_bytes;            /* the same as live_bytes */
     uint64_t free_bytes;             /* reserved and not in live blocks; pending included */
     uint64_t pending_bytes;          /* freed, fence neither ordered nor seen */
     uint64_t largest_free_bytes;     /* largest request served without new memory or remapping */
@@ -111,7 +115,7 @@ struct vs_pool_stats {
     uint64_t hits, misses;           /* served without, and with, asking the device for memory */
     uint64_t waits, orders, records; /* fences: host waits, device orders, recorded */
     uint64_t trims, released_bytes, remapped_bytes;
-    uint64_t host_bytes;             /* host memory in use */
+    uint64_t host_bytes; /* host memory in use */
 };
 
 void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out);

@@ -1,0 +1,142 @@
+/*
+ * Blocks: cutting, joining, and the way from LIVE over PENDING to FREE (see internal.h). All with
+ * the pool's lock held.
+ */
+#include "pool/internal.h"
+
+static struct vs_tree *tree_of(struct vs_pool *pool, const struct vs_block *block)
+{
+    struct vs_zone *zone = &pool->zones[block->zone];
+    return block->state == BLOCK_HOLE ? &zone->holes : &zone->free;
+}
+
+uint32_t vs_block_new(struct vs_pool *pool, uint32_t after, uint64_t address, uint64_t bytes,
+                      unsigned zone, enum vs_block_state state)
+{
+    uint32_t number = vs_table_take(&pool->blocks, &pool->ops, pool->world);
+    if (!number) {
+        return 0;
+    }
+    struct vs_block *block = block_at(pool, number);
+    block->address = address;
+    block->units = (uint32_t)(bytes >> UNIT_BITS);
+    block->zone = (uint8_t)zone;
+    block->state = (uint8_t)state;
+    if (after) {
+        struct vs_block *before = block_at(pool, after);
+        block->prev = after;
+        block->next = before->next;
+        before->next = number;
+        if (block->next) {
+            block_at(pool, block->next)->prev = number;
+        }
+    }
+    return number;
+}
+
+uint32_t vs_block_cut(struct vs_pool *pool, uint32_t number, uint64_t bytes)
+{
+    struct vs_block *block = block_at(pool, number);
+    uint32_t rest = vs_block_new(pool, number, block->address + bytes, block_bytes(block) - bytes,
+                                 block->zone, block->state);
+    if (rest) {
+        block_at(pool, rest)->big = block->big;
+        block->units = (uint32_t)(bytes >> UNIT_BITS);
+    }
+    return rest;
+}
+
+void vs_block_join(struct vs_pool *pool, uint32_t number)
+{
+    struct vs_block *block = block_at(pool, number);
+    uint32_t gone = block->next;
+    struct vs_block *other = block_at(pool, gone);
+    block->units += other->units;
+    block->big |= other->big;
+    block->next = other->next;
+    if (block->next) {
+        block_at(pool, block->next)->prev = number;
+    }
+    other->state = BLOCK_UNUSED;
+    vs_table_give(&pool->blocks, gone);
+}
+
+void vs_block_unlist(struct vs_pool *pool, uint32_t number)
+{
+    vs_tree_remove(pool, tree_of(pool, block_at(pool, number)), number);
+}
+
+uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
+{
+    struct vs_block *block = block_at(pool, number);
+    block->state = (uint8_t)state;
+    if (block->next && block_at(pool, block->next)->state == state) {
+        vs_block_unlist(pool, block->next);
+        vs_block_join(pool, number);
+    }
+    if (block->prev && block_at(pool, block->prev)->state == state) {
+        number = block->prev;
+        vs_block_unlist(pool, number);
+        vs_block_join(pool, number);
+        block = block_at(pool, number);
+    }
+    vs_tree_insert(pool, tree_of(pool, block), number);
+    return number;
+}
+
+void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)
+{
+    struct vs_block *block = block_at(pool, number);
+    struct vs_zone *zone = &pool->zones[block->zone];
+    block->state = BLOCK_PENDING;
+    block->epoch = epoch;
+    block->left = 0;
+    pool->pending += block_bytes(block);
+    if (zone->queue_tail) {
+        block_at(pool, zone->queue_tail)->left = number;
+    } else {
+        zone->queue_head = number;
+    }
+    zone->queue_tail = number;
+}
+
+void vs_blocks_drain(struct vs_pool *pool)
+{
+    uint64_t available = vs_epochs_available(&pool->epochs);
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        struct vs_zone *zone = &pool->zones[i];
+        while (zone->queue_head) {
+            uint32_t number = zone->queue_head;
+            struct vs_block *block = block_at(pool, number);
+            if (block->epoch > available) {
+                break;
+            }
+            zone->queue_head = block->left;
+            if (!zone->queue_head) {
+                zone->queue_tail = 0;
+            }
+            pool->pending -= block_bytes(block);
+            vs_block_release(pool, number, BLOCK_FREE);
+        }
+    }
+}
+
+void vs_pool_live(struct vs_pool *pool, int64_t bytes)
+{
+    pool->live += (uint64_t)bytes;
+    if (pool->live > pool->live_peak) {
+        pool->live_peak = pool->live;
+    }
+    if (pool->reserved - pool->live < pool->free_low) {
+        pool->free_low = pool->reserved - pool->live;
+    }
+}
+
+void vs_reserved_add(struct vs_pool *pool, int64_t bytes)
+{
+    pool->reserved += (uint64_t)bytes;
+    if (pool->reserved > pool->reserved_peak) {
+        pool->reserved_peak = pool->reserved;
+    }
+    pool->ops.reserved(pool->world, bytes);
+}

@@ -1,0 +1,303 @@
+/*
+ * The pool's inside: what its files share.
+ *
+ * Three zones, so that sizes that live differently do not share pages: SMALL (runs of equal slots,
+ * for requests up to 64 KiB; slab.c), MIDDLE (below 2 MiB) and LARGE. A zone's memory is a sequence
+ * of blocks that cover it without gaps, linked by address:
+ *
+ *   HOLE     addresses with nothing behind them (vmm); whole pages
+ *   FREE     mapped and available: in the tree
+ *   PENDING  freed, its epoch not available yet: in the queue
+ *   LIVE     a program's
+ *   RUN      LIVE to the zone, cut into slots by the slab
+ *   BUSY     belongs to a thread that is mapping or unmapping in it, without a lock
+ *
+ * Two FREE blocks are never neighbours, nor are two HOLEs. With the native backing each allocation
+ * of the driver is a sequence of its own.
+ *
+ * Every page (2 MiB) that has memory has a record: which handle lies there, the last epoch in which
+ * something on it was freed, and which blocks start on it. Records are found by address without a
+ * lock (pages.h).
+ *
+ * Locks, in this order: a heap of the slab, the pool's, the epochs'. None is held across ops (but
+ * host_map and reserved).
+ */
+#ifndef VS_POOL_INTERNAL_H
+#define VS_POOL_INTERNAL_H
+
+#include "pool/epochs.h"
+#include "pool/pool.h"
+#include "pool/table.h"
+
+#define UNIT_BITS 9
+#define UNIT ((uint64_t)1 << UNIT_BITS)
+#define PAGE_BITS 21
+#define PAGE_UNITS (1u << (PAGE_BITS - UNIT_BITS))
+_Static_assert(VS_POOL_PAGE == (uint64_t)1 << PAGE_BITS, "one page");
+
+enum vs_zone_name { ZONE_NONE, ZONE_SMALL, ZONE_MIDDLE, ZONE_LARGE, ZONES };
+#define SMALL_MAX ((uint64_t)64 << 10)
+#define MIDDLE_MAX (VS_POOL_PAGE - UNIT)
+
+enum vs_block_state {
+    BLOCK_UNUSED,
+    BLOCK_HOLE,
+    BLOCK_FREE,
+    BLOCK_PENDING,
+    BLOCK_LIVE,
+    BLOCK_RUN,
+    BLOCK_BUSY
+};
+
+struct vs_block {
+    uint32_t spare; /* the table's link while unused */
+    uint32_t units;
+    uint64_t address;
+    uint64_t epoch;       /* PENDING: of its free */
+    uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
+    uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
+    uint32_t run;         /* RUN: its number */
+    uint8_t state;
+    uint8_t zone;
+    uint8_t big; /* may lie over a handle of several pages */
+};
+
+struct vs_page {
+    uint64_t last;   /* epoch of the last free on it */
+    uint32_t handle; /* 0: nothing mapped */
+    uint32_t starts; /* LARGE: the block that starts here, else the one that covers the page's first
+                      * byte. SMALL, MIDDLE: a record of 64 starts */
+    uint8_t zone;
+};
+
+struct vs_handle {
+    uint32_t pages;
+    uint32_t next; /* in the list of spares */
+    uint64_t id;
+    uint64_t address; /* where it is mapped; meaningless while spare */
+};
+
+/* Exact sizes by (units, address): bins of nearly equal sizes, each a treap. */
+#define TREE_BINS 512
+struct vs_tree {
+    uint64_t filled[TREE_BINS / 64];
+    uint32_t roots[TREE_BINS];
+    uint64_t bytes; /* in all */
+    uint64_t whole; /* in pages that lie in one block entirely */
+};
+
+struct vs_zone {
+    struct vs_tree free;
+    struct vs_tree holes;
+    uint64_t base, bytes;            /* vmm: its range of addresses */
+    uint32_t first;                  /* vmm: the first block */
+    uint32_t queue_head, queue_tail; /* PENDING, in the order of their frees */
+    uint64_t next_take;              /* native: how large the next allocation is to be */
+};
+
+#define HEAPS 16
+#define CLASSES 40
+
+struct vs_run {
+    uint32_t spare; /* the table's link while unused */
+    uint32_t block;
+    uint32_t prev, next;
+    uint8_t class_, heap, list;
+    uint8_t slots; /* 0: not in use */
+    uint64_t address;
+    uint64_t free;       /* slots that may be handed out */
+    uint64_t waiting[2]; /* freed: the elder ones, then those since */
+    uint64_t waiting_epoch[2];
+    uint64_t last; /* epoch of the last free in it */
+};
+
+struct vs_class {
+    uint32_t open_head, open_tail;       /* runs with a free slot */
+    uint32_t waiting_head, waiting_tail; /* runs with none, but waiting ones */
+};
+
+struct vs_heap {
+    struct vs_pool_lock lock;
+    uint32_t runs;
+    uint64_t allocs;
+    uint64_t slot_bytes; /* of live slots */
+    uint64_t run_bytes;
+    struct vs_class classes[CLASSES];
+} __attribute__((aligned(64)));
+
+struct vs_pool {
+    struct vs_pool_config config;
+    struct vs_pool_ops ops;
+    void *world;
+    struct vs_epochs epochs;
+    struct vs_heap heaps[HEAPS];
+    struct vs_table runs; /* taken and given under `lock` */
+
+    struct vs_pool_lock lock __attribute__((aligned(64))); /* guards the rest */
+    struct vs_zone zones[ZONES];
+    struct vs_table blocks, handles, starts;
+    _Atomic(struct vs_page *) *leaves; /* pages.h */
+    uint32_t spares;                   /* handles that are mapped nowhere */
+    uint64_t spare_pages;
+    uint64_t reserved, reserved_peak; /* bytes */
+    uint64_t live, live_peak;         /* bytes in LIVE and RUN blocks */
+    uint64_t pending;                 /* bytes in PENDING blocks */
+    uint64_t full_at;                 /* reserved when the device last had no more */
+    uint64_t free_low;                /* least reserved - live since the last decay */
+    uint64_t decay_low[8];
+    uint32_t decay_at;
+    uint32_t big_floor_bits; /* blocks from this power of two on get handles of several pages */
+    uint64_t allocs;         /* by the zones */
+    uint64_t leaf_bytes;
+    _Atomic uint32_t transits; /* threads that hold memory which nobody else can see */
+    _Atomic uint64_t misses, trims, released, remapped;
+    uint64_t slack_permille;
+    uint64_t remapped_at_raise;
+};
+
+static inline struct vs_block *block_at(const struct vs_pool *pool, uint32_t number)
+{
+    return vs_table_at(&pool->blocks, number);
+}
+
+static inline struct vs_handle *handle_at(const struct vs_pool *pool, uint32_t number)
+{
+    return vs_table_at(&pool->handles, number);
+}
+
+static inline struct vs_run *run_at(const struct vs_pool *pool, uint32_t number)
+{
+    return vs_table_at(&pool->runs, number);
+}
+
+static inline uint64_t block_bytes(const struct vs_block *block)
+{
+    return (uint64_t)block->units << UNIT_BITS;
+}
+
+static inline uint64_t block_end(const struct vs_block *block)
+{
+    return block->address + block_bytes(block);
+}
+
+static inline uint64_t page_down(uint64_t address)
+{
+    return address & ~(VS_POOL_PAGE - 1);
+}
+
+static inline uint64_t page_up(uint64_t address)
+{
+    return (address + VS_POOL_PAGE - 1) & ~(VS_POOL_PAGE - 1);
+}
+
+static inline void pool_lock(struct vs_pool *pool)
+{
+    vs_pool_lock(&pool->lock, &pool->ops, pool->world);
+}
+
+static inline void pool_unlock(struct vs_pool *pool)
+{
+    vs_pool_unlock(&pool->lock);
+}
+
+/* tree.c: the lock is held. */
+void vs_tree_insert(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number);
+void vs_tree_remove(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number);
+/* The least block of at least (units, address), in that order; 0 if there is none. */
+uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, uint32_t units,
+                      uint64_t address);
+/* The largest of the bin-th highest bin that holds any; 0 if there are not so many. */
+uint32_t vs_tree_large(const struct vs_pool *pool, const struct vs_tree *tree, unsigned bin);
+
+/* pages.c */
+struct vs_page *vs_page_find(const struct vs_pool *pool, uint64_t address); /* no lock; NULL */
+int vs_pages_init(struct vs_pool *pool);
+void vs_pages_fini(struct vs_pool *pool);
+/* Makes the records of a range; 0 or -ENOMEM. The lock is held. */
+int vs_pages_make(struct vs_pool *pool, uint64_t address, uint64_t bytes);
+/* Enters where a block lies: 0, or -ENOMEM. What it says of a block that is gone stays, so whoever
+ * looks compares addresses. The lock is held. */
+int vs_page_start_set(struct vs_pool *pool, uint32_t block);
+/* The same for a run: its number in all slots that it covers. */
+int vs_page_run_set(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint32_t run);
+/* The block entered for the unit of an address (not necessarily starting right there); 0 = none. No
+ * lock. */
+uint32_t vs_page_start(const struct vs_pool *pool, const struct vs_page *page, uint64_t address);
+/* Something on these pages was freed in this epoch. The lock is held. */
+void vs_pages_freed(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint64_t epoch);
+bool vs_pages_seen(const struct vs_pool *pool, uint64_t address, uint64_t bytes);
+
+/* blocks.c: the lock is held. */
+/* A new block after `after` (0: alone); 0 where there is no host memory. */
+uint32_t vs_block_new(struct vs_pool *pool, uint32_t after, uint64_t address, uint64_t bytes,
+                      unsigned zone, enum vs_block_state state);
+/* Cuts a block in two at `bytes`; returns the second part, in the same state (and in no tree). */
+uint32_t vs_block_cut(struct vs_pool *pool, uint32_t number, uint64_t bytes);
+/* Swallows the next block. */
+void vs_block_join(struct vs_pool *pool, uint32_t number);
+/* Makes a block that is in no tree FREE or HOLE, joined with its like. Returns the block. */
+uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
+/* Takes it out of its tree. */
+void vs_block_unlist(struct vs_pool *pool, uint32_t number);
+/* PENDING, into the queue. */
+void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch);
+/* All PENDING blocks whose epoch is available become FREE. */
+void vs_blocks_drain(struct vs_pool *pool);
+void vs_pool_live(struct vs_pool *pool, int64_t bytes);
+
+/* zone.c: no lock is held. */
+/* A LIVE or RUN block of a zone, entered in the pages. 0 and *number, or as vs_pool_alloc. */
+int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
+                  struct vs_pool_request *request, uint32_t *number);
+/* The same without ops: -EAGAIN where that does not do. */
+int vs_zone_try(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
+                uint32_t *number);
+/* Moves the fences on, as the ladder would. 1: more is available; 0: no; or an error. */
+int vs_zone_fences(struct vs_pool *pool);
+/* May the zones grow by this much rather than touch a fence? */
+bool vs_zone_rotates(struct vs_pool *pool, uint64_t bytes);
+void vs_reserved_add(struct vs_pool *pool, int64_t bytes); /* the lock is held */
+
+/* Backings: how a zone gets memory. No lock is held. `limit`: how far reserved may go by taking new
+ * memory; free memory that is seen is moved, or given back, for the rest. 0 and *number: a BUSY
+ * block made LIVE; -ENOMEM; -EAGAIN: nothing now, but waiting for a fence would help; or an error.
+ */
+int vs_vmm_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                enum vs_block_state state, uint32_t *number);
+int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                   enum vs_block_state state, uint32_t *number);
+int vs_vmm_start(struct vs_pool *pool);
+/* Gives back up to `bytes` of free memory that is seen; returns how much. */
+uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes);
+uint64_t vs_native_give(struct vs_pool *pool, uint64_t bytes);
+void vs_vmm_end(struct vs_pool *pool);
+void vs_native_end(struct vs_pool *pool, bool device_gone);
+/* Takes new memory into the free blocks of a zone. */
+int vs_vmm_add(struct vs_pool *pool, uint64_t bytes);
+int vs_native_add(struct vs_pool *pool, uint64_t bytes);
+
+/* pool.c */
+/* The live block around an address of the middle or large zone; 0 if there is none. The lock is
+ * held. */
+uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page, uint64_t address);
+
+/* bigs.c: blocks over handles of several pages (vmm). The lock is held. */
+/* How a request would sit at the start of a FREE block: the units it must take so that no handle of
+ * several pages is shared (*units, perhaps a little more than asked), or the handle that has to be
+ * cut into pages first (returned; 0 = none). */
+uint32_t vs_big_fit(const struct vs_pool *pool, const struct vs_block *block, uint32_t *units);
+/* Cuts it; the handle's pages lie in BUSY blocks of ours. No lock held. */
+int vs_big_cut(struct vs_pool *pool, uint32_t handle);
+
+/* slab.c: no lock is held. */
+int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address);
+int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address);
+int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
+                 uint64_t *start, uint64_t *bytes);
+/* Gives back the runs that are empty, which are kept for the next request otherwise. */
+void vs_slab_flush(struct vs_pool *pool);
+/* Bytes in live slots, and in runs; requests served. */
+void vs_slab_stats(struct vs_pool *pool, uint64_t *slot_bytes, uint64_t *run_bytes,
+                   uint64_t *allocs);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * The pool's lock: one word, for sections without a call out. Spins briefly, then naps through ops.
+ * Not recursive, not fair; a zeroed lock is free.
+ */
+#ifndef VS_POOL_LOCK_H
+#define VS_POOL_LOCK_H
+
+#include <stdatomic.h>
+
+#include "pool/ops.h"
+
+struct vs_pool_lock {
+    _Atomic uint32_t held;
+    uint32_t waits; /* times it was found held; written with it held */
+};
+
+void vs_pool_lock_wait(struct vs_pool_lock *lock, const struct vs_pool_ops *ops, void *world);
+
+static inline void vs_pool_lock(struct vs_pool_lock *lock, const struct vs_pool_ops *ops,
+                                void *world)
+{
+    if (atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0) {
+        vs_pool_lock_wait(lock, ops, world);
+    }
+}
+
+static inline void vs_pool_unlock(struct vs_pool_lock *lock)
+{
+    atomic_store_explicit(&lock->held, 0, memory_order_release);
+}
+
+#endif

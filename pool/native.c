@@ -1,0 +1,248 @@
+/*
+ * The native backing: whole allocations of the driver, segments.
+ *
+ * A large block is a segment of its own, never split, used again whole for a request within an
+ * eighth of its size. The small and middle zones cut segments up, which grow with the zone (2 to 32
+ * MiB). A segment is a sequence of blocks without neighbours outside; when one FREE block fills it,
+ * and the host has seen the fence of its last free, it can go back.
+ */
+#include "pool/internal.h"
+
+#include <errno.h>
+
+#define SEGMENT_MAX ((uint64_t)32 << 20)
+
+static bool whole(const struct vs_block *block)
+{
+    return block->state == BLOCK_FREE && !block->prev && !block->next;
+}
+
+/* Takes FREE segments that the host has seen out of the zones, smallest first, until they make up
+ * `bytes`: BUSY blocks linked through left. *unseen: bytes in those that have not been. The lock is
+ * held. */
+static uint32_t pick(struct vs_pool *pool, uint64_t bytes, uint64_t *unseen)
+{
+    uint32_t list = 0;
+    uint64_t got = 0;
+    *unseen = 0;
+    for (unsigned z = ZONE_SMALL; z < ZONES; z++) {
+        struct vs_tree *tree = &pool->zones[z].free;
+        uint32_t number = vs_tree_from(pool, tree, PAGE_UNITS, 0);
+        while (number && got < bytes) {
+            struct vs_block *block = block_at(pool, number);
+            uint32_t next = vs_tree_from(pool, tree, block->units, block->address + 1);
+            if (whole(block) && !vs_pages_seen(pool, block->address, block_bytes(block))) {
+                *unseen += block_bytes(block);
+            } else if (whole(block)) {
+                vs_block_unlist(pool, number);
+                block->state = BLOCK_BUSY;
+                block->left = list;
+                list = number;
+                got += block_bytes(block);
+            }
+            number = next;
+        }
+    }
+    return list;
+}
+
+/* Forgets a segment that is no more. The lock is held. */
+static void forget(struct vs_pool *pool, uint32_t number)
+{
+    struct vs_block *block = block_at(pool, number);
+    for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
+        struct vs_page *page = vs_page_find(pool, at);
+        if (page->starts && page->zone != ZONE_LARGE) {
+            vs_table_give(&pool->starts, page->starts);
+        }
+        __atomic_store_n(&page->zone, ZONE_NONE, __ATOMIC_RELEASE);
+        __atomic_store_n(&page->starts, 0, __ATOMIC_RELEASE);
+        page->last = 0;
+    }
+    vs_reserved_add(pool, -(int64_t)block_bytes(block));
+    block->state = BLOCK_UNUSED;
+    vs_table_give(&pool->blocks, number);
+}
+
+static uint64_t give_list(struct vs_pool *pool, uint32_t list)
+{
+    uint64_t given = 0;
+    atomic_fetch_add(&pool->transits, 1);
+    while (list) {
+        struct vs_block *block = block_at(pool, list);
+        uint32_t next = block->left;
+        uint64_t bytes = block_bytes(block);
+        int rc = pool->ops.give(pool->world, block->address, bytes);
+        pool_lock(pool);
+        if (rc) {
+            vs_block_release(pool, list, BLOCK_FREE);
+        } else {
+            forget(pool, list);
+            given += bytes;
+        }
+        pool_unlock(pool);
+        list = next;
+    }
+    atomic_fetch_sub(&pool->transits, 1);
+    atomic_fetch_add_explicit(&pool->released, given, memory_order_relaxed);
+    return given;
+}
+
+uint64_t vs_native_give(struct vs_pool *pool, uint64_t bytes)
+{
+    uint64_t unseen;
+    pool_lock(pool);
+    uint32_t list = pick(pool, bytes, &unseen);
+    pool_unlock(pool);
+    return give_list(pool, list);
+}
+
+/* Enters a segment as one BUSY block. 0 where there is no host memory. The lock is held. */
+static uint32_t enter(struct vs_pool *pool, unsigned zone, uint64_t address, uint64_t bytes)
+{
+    if (vs_pages_make(pool, address, bytes)) {
+        return 0;
+    }
+    uint32_t number = vs_block_new(pool, 0, address, bytes, zone, BLOCK_BUSY);
+    for (uint64_t at = address; number && at < address + bytes; at += VS_POOL_PAGE) {
+        __atomic_store_n(&vs_page_find(pool, at)->zone, (uint8_t)zone, __ATOMIC_RELEASE);
+    }
+    return number;
+}
+
+static int take(struct vs_pool *pool, unsigned zone, uint64_t bytes, uint32_t *number)
+{
+    uint64_t address;
+    int rc = pool->ops.take(pool->world, bytes, &address);
+    pool_lock(pool);
+    if (rc == 0) {
+        *number = enter(pool, zone, address, bytes);
+        if (*number) {
+            vs_reserved_add(pool, (int64_t)bytes);
+        }
+    } else if (rc == -ENOMEM) {
+        pool->full_at = pool->reserved;
+    }
+    pool_unlock(pool);
+    if (rc == 0 && !*number) {
+        pool->ops.give(pool->world, address, bytes);
+        return -ENOMEM;
+    }
+    return rc;
+}
+
+static uint64_t segment_bytes(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit)
+{
+    uint64_t bytes = page_up((uint64_t)units << UNIT_BITS);
+    pool_lock(pool);
+    if (zone != ZONE_LARGE) {
+        uint64_t *next = &pool->zones[zone].next_take;
+        *next = *next ? *next : VS_POOL_PAGE;
+        if (*next > bytes && pool->reserved + *next <= limit) {
+            bytes = *next;
+        }
+        *next = *next < SEGMENT_MAX ? *next * 2 : SEGMENT_MAX;
+    }
+    pool_unlock(pool);
+    return bytes;
+}
+
+/* Makes room under the limit by giving back what is free. 0: go on; -EAGAIN: wait first. */
+static int make_room(struct vs_pool *pool, uint64_t bytes, uint64_t limit)
+{
+    uint64_t unseen = 0, over = 0;
+    pool_lock(pool);
+    if (pool->reserved + bytes > limit) {
+        over = pool->reserved + bytes - limit;
+    }
+    uint32_t list = over ? pick(pool, over, &unseen) : 0;
+    uint64_t waiting = unseen + pool->pending;
+    pool_unlock(pool);
+    uint64_t given = give_list(pool, list);
+    return over > given && waiting * 2 >= over - given ? -EAGAIN : 0;
+}
+
+int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                   enum vs_block_state state, uint32_t *number)
+{
+    uint64_t bytes = segment_bytes(pool, zone, units, limit);
+    int rc = limit == UINT64_MAX ? 0 : make_room(pool, bytes, limit);
+    if (rc) {
+        return rc;
+    }
+    rc = take(pool, zone, bytes, number);
+    if (rc == -ENOMEM) {
+        bytes = page_up((uint64_t)units << UNIT_BITS);
+        vs_native_give(pool, UINT64_MAX);
+        rc = take(pool, zone, bytes, number);
+    }
+    if (rc == -ENOMEM) {
+        pool_lock(pool);
+        rc = pool->pending > 0 || vs_epochs_seen(&pool->epochs) < atomic_load(&pool->epochs.closed)
+                 ? -EAGAIN
+                 : -ENOMEM;
+        pool_unlock(pool);
+    }
+    if (rc) {
+        return rc;
+    }
+    pool_lock(pool);
+    struct vs_block *block = block_at(pool, *number);
+    uint32_t rest = 0;
+    if (zone != ZONE_LARGE && block->units > units) {
+        rest = vs_block_cut(pool, *number, (uint64_t)units << UNIT_BITS);
+    }
+    block->state = (uint8_t)state;
+    rc = vs_page_start_set(pool, *number);
+    if (rc == 0) {
+        vs_pool_live(pool, (int64_t)block_bytes(block));
+        pool->allocs++;
+    }
+    if (rest) {
+        vs_block_release(pool, rest, BLOCK_FREE);
+    }
+    if (rc) {
+        vs_block_release(pool, *number, BLOCK_FREE);
+    }
+    pool_unlock(pool);
+    return rc;
+}
+
+int vs_native_add(struct vs_pool *pool, uint64_t bytes)
+{
+    /* One segment for large blocks would serve one large block: pieces that the other zones cut up.
+     */
+    uint64_t piece = SEGMENT_MAX;
+    while (bytes > 0) {
+        uint32_t number;
+        piece = piece < bytes ? piece : page_up(bytes);
+        int rc = take(pool, ZONE_MIDDLE, piece, &number);
+        if (rc) {
+            return rc;
+        }
+        pool_lock(pool);
+        vs_block_release(pool, number, BLOCK_FREE);
+        pool_unlock(pool);
+        bytes -= piece < bytes ? piece : bytes;
+    }
+    return 0;
+}
+
+void vs_native_end(struct vs_pool *pool, bool device_gone)
+{
+    /* A segment is known by its first block. */
+    for (uint32_t number = 1; number <= pool->blocks.used; number++) {
+        struct vs_block *block = block_at(pool, number);
+        if (block->state == BLOCK_UNUSED || block->prev) {
+            continue;
+        }
+        uint64_t bytes = 0;
+        for (uint32_t at = number; at; at = block_at(pool, at)->next) {
+            bytes += block_bytes(block_at(pool, at));
+        }
+        if (!device_gone) {
+            pool->ops.give(pool->world, block->address, bytes);
+        }
+    }
+    vs_reserved_add(pool, -(int64_t)pool->reserved);
+}

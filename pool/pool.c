@@ -1,0 +1,386 @@
+/*
+ * The pool's front: what pool.h says, on top of slab, zones, epochs and backings.
+ */
+#include "pool/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DECAY_STEPS 8
+
+void vs_pool_config_default(struct vs_pool_config *config, enum vs_pool_backing backing,
+                            uint64_t device_bytes)
+{
+    /* What was measured (docs/design.md): with this much to spare a training loop settles without
+     * moving pages, and stays below the bounds that the design gives. */
+    *config = (struct vs_pool_config){.backing = backing,
+                                      .device_bytes = device_bytes,
+                                      .slack_permille = 40,
+                                      .slack_bytes = (uint64_t)32 << 20,
+                                      .trim_above = UINT64_MAX};
+}
+
+struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs_pool_ops *ops,
+                            void *world, int *error)
+{
+    struct vs_pool *pool = ops->host_map(world, sizeof *pool);
+    if (!pool) {
+        *error = -ENOMEM;
+        return NULL;
+    }
+    pool->config = *config;
+    pool->ops = *ops;
+    pool->world = world;
+    pool->full_at = UINT64_MAX;
+    pool->slack_permille = config->slack_permille;
+    pool->big_floor_bits = 27;
+    vs_epochs_init(&pool->epochs, config->faults);
+    int rc = vs_table_init(&pool->blocks, sizeof(struct vs_block), ops, world);
+    rc = rc ? rc : vs_table_init(&pool->handles, sizeof(struct vs_handle), ops, world);
+    rc = rc ? rc : vs_table_init(&pool->runs, sizeof(struct vs_run), ops, world);
+    rc = rc ? rc : vs_table_init(&pool->starts, 4 + 64 * 4, ops, world);
+    rc = rc ? rc : vs_pages_init(pool);
+    if (rc == 0 && config->backing == VS_POOL_VMM) {
+        rc = vs_vmm_start(pool);
+    }
+    if (rc) {
+        *error = rc;
+        vs_pool_free_all(pool, true);
+        return NULL;
+    }
+    return pool;
+}
+
+void vs_pool_free_all(struct vs_pool *pool, bool device_gone)
+{
+    if (!pool) {
+        return;
+    }
+    struct vs_pool_ops ops = pool->ops;
+    void *world = pool->world;
+    if (pool->blocks.chunks && pool->config.backing == VS_POOL_VMM) {
+        vs_vmm_end(pool);
+    } else if (pool->blocks.chunks) {
+        vs_native_end(pool, device_gone);
+    }
+    vs_table_fini(&pool->blocks, &ops, world);
+    vs_table_fini(&pool->handles, &ops, world);
+    vs_table_fini(&pool->runs, &ops, world);
+    vs_table_fini(&pool->starts, &ops, world);
+    vs_pages_fini(pool);
+    ops.host_unmap(world, pool, sizeof *pool);
+}
+
+/* While a capture runs only memory that the host has seen free may be handed out: work that is
+ * being captured runs later, and not only where the order was made to hold. */
+static int wait_until_seen(struct vs_pool *pool)
+{
+    int rc = 1;
+    while (rc > 0 && vs_epochs_seen(&pool->epochs) < vs_epochs_available(&pool->epochs)) {
+        rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+        if (rc == 0) {
+            rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
+        }
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address)
+{
+    request->verdict = VS_POOL_FITS;
+    if (request->bytes == 0) {
+        return -EINVAL;
+    }
+    if (request->bytes > pool->config.device_bytes) {
+        request->verdict = VS_POOL_FULL;
+        return -ENOMEM;
+    }
+    if (request->capturing) {
+        int rc = wait_until_seen(pool);
+        if (rc) {
+            return rc;
+        }
+    }
+    if (request->bytes <= SMALL_MAX) {
+        return vs_slab_alloc(pool, request, address);
+    }
+    unsigned zone = request->bytes <= MIDDLE_MAX ? ZONE_MIDDLE : ZONE_LARGE;
+    uint64_t bytes = request->bytes;
+    if (pool->config.backing == VS_POOL_NATIVE && zone == ZONE_LARGE) {
+        bytes = page_up(bytes);
+    }
+    uint32_t number;
+    int rc = vs_zone_alloc(pool, zone, (uint32_t)((bytes + UNIT - 1) >> UNIT_BITS), BLOCK_LIVE,
+                           request, &number);
+    if (rc == 0) {
+        *address = block_at(pool, number)->address;
+    }
+    return rc;
+}
+
+static bool holds(const struct vs_pool *pool, uint32_t number, uint64_t address)
+{
+    if (!number) {
+        return false;
+    }
+    const struct vs_block *block = block_at(pool, number);
+    return block->state == BLOCK_LIVE && address >= block->address && address < block_end(block);
+}
+
+uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page, uint64_t address)
+{
+    uint32_t number = vs_page_start(pool, page, address);
+    if (holds(pool, number, address)) {
+        return number;
+    }
+    /* The tail of one that starts on an earlier page, or (middle) in an earlier slot: at most 32
+     * back. */
+    uint64_t step = page->zone == ZONE_MIDDLE ? (uint64_t)64 << 10 : VS_POOL_PAGE;
+    unsigned steps = page->zone == ZONE_MIDDLE ? 32 : 1;
+    for (unsigned i = 1; i <= steps && address > i * step; i++) {
+        const struct vs_page *other = vs_page_find(pool, address - i * step);
+        if (!other || other->zone != page->zone) {
+            break;
+        }
+        number = vs_page_start(pool, other, address - i * step);
+        if (holds(pool, number, address)) {
+            return number;
+        }
+    }
+    return 0;
+}
+
+static const struct vs_page *page_of(const struct vs_pool *pool, uint64_t address)
+{
+    const struct vs_page *page = vs_page_find(pool, address);
+    return page && __atomic_load_n(&page->zone, __ATOMIC_ACQUIRE) != ZONE_NONE ? page : NULL;
+}
+
+/* Inside our ranges of addresses, mapped now or not. */
+static bool in_ranges(const struct vs_pool *pool, uint64_t address)
+{
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        const struct vs_zone *zone = &pool->zones[i];
+        if (address - zone->base < zone->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
+{
+    const struct vs_page *page = page_of(pool, address);
+    uint64_t epoch = vs_epochs_begin_free(&pool->epochs);
+    int rc = -EINVAL;
+
+    (void)lane;
+    if (!page) {
+        return in_ranges(pool, address) ? -EINVAL : -ENOENT;
+    }
+    if (page->zone == ZONE_SMALL) {
+        return vs_slab_free(pool, page, address);
+    }
+    pool_lock(pool);
+    uint32_t number = vs_page_start(pool, page, address);
+    if (holds(pool, number, address) && block_at(pool, number)->address == address) {
+        uint64_t bytes = block_bytes(block_at(pool, number));
+        vs_pages_freed(pool, address, bytes, epoch);
+        vs_pool_live(pool, -(int64_t)bytes);
+        vs_block_defer(pool, number, epoch);
+        rc = 0;
+    }
+    pool_unlock(pool);
+    if (rc == 0) {
+        vs_epochs_freed(&pool->epochs, epoch);
+    }
+    return rc;
+}
+
+int vs_pool_find(struct vs_pool *pool, uint64_t address, uint64_t *start, uint64_t *bytes)
+{
+    const struct vs_page *page = page_of(pool, address);
+    if (!page) {
+        return in_ranges(pool, address) ? -EINVAL : -ENOENT;
+    }
+    if (page->zone == ZONE_SMALL) {
+        return vs_slab_find(pool, page, address, start, bytes);
+    }
+    pool_lock(pool);
+    uint32_t number = vs_block_around(pool, page, address);
+    if (number) {
+        *start = block_at(pool, number)->address;
+        *bytes = block_bytes(block_at(pool, number));
+    }
+    pool_unlock(pool);
+    return number ? 0 : -EINVAL;
+}
+
+bool vs_pool_open_epoch(const struct vs_pool *pool)
+{
+    return vs_epochs_unclosed(&pool->epochs);
+}
+
+int vs_pool_close_epoch(struct vs_pool *pool)
+{
+    if (pool->config.faults & VS_POOL_LATE_FENCES) {
+        return 0;
+    }
+    return vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
+}
+
+int vs_pool_settle(struct vs_pool *pool)
+{
+    int rc = vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
+    while (rc >= 0) {
+        rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+        if (rc == 0) {
+            rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
+        }
+        if (rc == 0) {
+            return 0;
+        }
+    }
+    return rc;
+}
+
+int vs_pool_reserve(struct vs_pool *pool, uint64_t bytes)
+{
+    pool_lock(pool);
+    uint64_t missing = page_up(bytes) > pool->reserved ? page_up(bytes) - pool->reserved : 0;
+    pool_unlock(pool);
+    return pool->config.backing == VS_POOL_VMM ? vs_vmm_add(pool, missing)
+                                               : vs_native_add(pool, missing);
+}
+
+/* Bytes that may go so that `keep` stay free, and keep_bytes reserved. The lock is held. */
+static uint64_t surplus(const struct vs_pool *pool, uint64_t keep)
+{
+    uint64_t idle = pool->reserved - pool->live;
+    uint64_t more = idle > keep ? idle - keep : 0;
+    uint64_t over =
+        pool->reserved > pool->config.keep_bytes ? pool->reserved - pool->config.keep_bytes : 0;
+    return more < over ? more : over;
+}
+
+static uint64_t give(struct vs_pool *pool, uint64_t bytes)
+{
+    uint64_t given = pool->config.backing == VS_POOL_VMM ? vs_vmm_give(pool, bytes)
+                                                         : vs_native_give(pool, bytes);
+    if (given > 0) {
+        atomic_fetch_add_explicit(&pool->trims, 1, memory_order_relaxed);
+        pool_lock(pool);
+        pool->full_at = UINT64_MAX;
+        pool_unlock(pool);
+    }
+    return given;
+}
+
+uint64_t vs_pool_trim(struct vs_pool *pool, uint64_t keep, bool wait)
+{
+    uint64_t given = 0;
+    vs_slab_flush(pool);
+    if (wait) {
+        vs_pool_settle(pool);
+    } else {
+        vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
+        vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+    }
+    pool_lock(pool);
+    vs_blocks_drain(pool);
+    uint64_t bytes = surplus(pool, keep);
+    pool_unlock(pool);
+    if (bytes >= VS_POOL_PAGE) {
+        given = give(pool, bytes);
+    }
+    return given;
+}
+
+bool vs_pool_wants_trim(struct vs_pool *pool)
+{
+    if (pool->config.trim_above == UINT64_MAX) {
+        return false;
+    }
+    pool_lock(pool);
+    bool wants = surplus(pool, pool->config.trim_above) >= VS_POOL_PAGE;
+    pool_unlock(pool);
+    return wants;
+}
+
+bool vs_pool_decay(struct vs_pool *pool)
+{
+    uint64_t low = UINT64_MAX;
+
+    vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
+    vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+    pool_lock(pool);
+    vs_blocks_drain(pool);
+    pool->decay_low[pool->decay_at++ % DECAY_STEPS] = pool->free_low;
+    pool->free_low = pool->reserved - pool->live;
+    for (unsigned i = 0; i < DECAY_STEPS; i++) {
+        low = pool->decay_low[i] < low ? pool->decay_low[i] : low;
+    }
+    pool->full_at = UINT64_MAX;
+    uint64_t keep = pool->reserved - pool->live - low;
+    uint64_t bytes = surplus(pool, keep);
+    pool_unlock(pool);
+    if (bytes > 0) {
+        vs_slab_flush(pool);
+        bytes = give(pool, page_up(bytes));
+    }
+    pool_lock(pool);
+    for (unsigned i = 0; i < DECAY_STEPS; i++) {
+        pool->decay_low[i] -= bytes < pool->decay_low[i] ? bytes : pool->decay_low[i];
+    }
+    bool more = surplus(pool, 0) >= VS_POOL_PAGE &&
+                (bytes > 0 || low < pool->reserved - pool->live || pool->pending > 0);
+    pool_unlock(pool);
+    return more;
+}
+
+static uint64_t largest(const struct vs_pool *pool)
+{
+    uint64_t most = 0;
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        uint32_t number = vs_tree_large(pool, &pool->zones[i].free, 0);
+        uint64_t bytes = number ? block_bytes(block_at(pool, number)) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
+{
+    uint64_t slots = 0, runs = 0, served = 0;
+    vs_slab_stats(pool, &slots, &runs, &served);
+    pool_lock(pool);
+    uint64_t free_bytes = 0, whole = 0, live = pool->live;
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        free_bytes += pool->zones[i].free.bytes;
+        whole += pool->zones[i].free.whole;
+    }
+    uint64_t used = live > runs ? live - runs + slots : slots; /* two locks: not quite one moment */
+    *out = (struct vs_pool_stats){
+        .reserved_bytes = pool->reserved,
+        .reserved_peak = pool->reserved_peak,
+        .live_bytes = used,
+        .live_peak = pool->live_peak,
+        .block_bytes = used,
+        .free_bytes = pool->reserved > used ? pool->reserved - used : 0,
+        .pending_bytes = pool->pending,
+        .largest_free_bytes = largest(pool),
+        .pinned_bytes = free_bytes - whole + (runs > slots ? runs - slots : 0),
+        .misses = atomic_load(&pool->misses),
+        .waits = atomic_load(&pool->epochs.waits),
+        .orders = atomic_load(&pool->epochs.orders),
+        .records = atomic_load(&pool->epochs.records),
+        .trims = atomic_load(&pool->trims),
+        .released_bytes = atomic_load(&pool->released),
+        .remapped_bytes = atomic_load(&pool->remapped),
+        .host_bytes = sizeof *pool + pool->blocks.host_bytes + pool->handles.host_bytes +
+                      pool->runs.host_bytes + pool->starts.host_bytes + pool->leaf_bytes,
+    };
+    uint64_t allocs = pool->allocs + served;
+    pool_unlock(pool);
+    out->hits = allocs > out->misses ? allocs - out->misses : 0;
+}

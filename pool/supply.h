@@ -1,0 +1,27 @@
+/*
+ * Handles for the vmm backing: where they come from and where they go.
+ */
+#ifndef VS_POOL_SUPPLY_H
+#define VS_POOL_SUPPLY_H
+
+#include "pool/internal.h"
+
+/* Puts memory behind every page of a BUSY block of ours that has none, for a block of `units` at
+ * its start. Takes new memory while reserved stays within limit, moves free pages for the rest, and
+ * goes beyond the limit where there is nothing to move. 0, -ENOMEM, -EAGAIN (a wait would help) or
+ * an error; then what is mapped so far stays mapped. No lock is held. */
+int vs_supply_window(struct vs_pool *pool, uint32_t busy, unsigned zone, uint32_t units,
+                     uint64_t limit);
+
+/* The lock is held. A BUSY block falls apart into FREE and HOLE, as its pages are. */
+void vs_vmm_unbusy(struct vs_pool *pool, uint32_t number);
+
+/* New memory as one handle, counted in reserved. 0 and its number, or an error. No lock is held. */
+int vs_supply_create(struct vs_pool *pool, uint32_t pages, uint32_t *number);
+/* Gives one back that is mapped nowhere. No lock is held. */
+void vs_supply_release(struct vs_pool *pool, uint32_t number);
+/* Maps one at an address whose pages are ours, and enters it in their records; access is not yet
+ * set. */
+int vs_supply_map(struct vs_pool *pool, uint32_t number, uint64_t address, unsigned zone);
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * The vmm backing: growing a zone by mapping physical handles where a block is to lie.
+ *
+ * A request that fits nowhere gets a window: a stretch of FREE blocks and HOLEs, the one in which
+ * the fewest pages are missing. The window becomes BUSY, and its owner, without any lock, finds
+ * handles for the missing pages (spare ones, new ones, those of free pages elsewhere), maps them
+ * and makes the stretch accessible. A handle moves only as a whole, so most are one page; only
+ * blocks from 2^big_floor_bits bytes on get larger ones (bigs.c).
+ *
+ * Free pages are stolen from the smallest blocks that hold whole ones, so that large ranges stay
+ * whole, and only if the host has seen the fence of their last free.
+ */
+#include "pool/internal.h"
+
+#include <errno.h>
+
+#include "pool/supply.h"
+
+#define STEPS 32     /* blocks that a window may span on one side */
+#define CANDIDATES 8 /* large free blocks that are looked at */
+#define LARGE_RANGE ((UINT64_C(1) << 41) - VS_POOL_PAGE)
+
+struct window {
+    uint32_t first; /* the block that it starts in */
+    uint64_t start, end;
+    uint64_t missing; /* bytes with nothing behind them */
+};
+
+int vs_vmm_start(struct vs_pool *pool)
+{
+    uint64_t device = page_up(pool->config.device_bytes);
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        struct vs_zone *zone = &pool->zones[i];
+        uint64_t bytes = i == ZONE_LARGE ? 8 * device : device;
+        bytes = bytes < LARGE_RANGE ? bytes : LARGE_RANGE;
+        int rc = pool->ops.reserve(pool->world, bytes, &zone->base);
+        if (rc) {
+            return rc;
+        }
+        zone->bytes = bytes;
+        zone->first = vs_block_new(pool, 0, zone->base, bytes, i, BLOCK_HOLE);
+        if (!zone->first) {
+            return -ENOMEM;
+        }
+        vs_tree_insert(pool, &zone->holes, zone->first);
+    }
+    return 0;
+}
+
+static bool usable(const struct vs_block *block)
+{
+    return block->state == BLOCK_FREE || block->state == BLOCK_HOLE;
+}
+
+/* Where a window that should end at `end`, inside `block`, can end: whole pages in a HOLE, whole
+ * handles of several pages in a FREE block. 0: nowhere. */
+static uint64_t window_end(const struct vs_pool *pool, const struct vs_block *block, uint64_t end)
+{
+    if (block->state == BLOCK_HOLE) {
+        return page_up(end);
+    }
+    if (block->big) {
+        struct vs_block part = *block;
+        uint32_t units = (uint32_t)((end - block->address) >> UNIT_BITS);
+        if (end > block->address && vs_big_fit(pool, &part, &units) != 0) {
+            return 0;
+        }
+        end = block->address + ((uint64_t)units << UNIT_BITS);
+    }
+    return end;
+}
+
+/* The window from `start`, in block `first`, to the right; kept if it beats *best. */
+static void consider(const struct vs_pool *pool, uint32_t first, uint64_t start, uint64_t bytes,
+                     struct window *best)
+{
+    struct window window = {.first = first, .start = start};
+    uint32_t number = first;
+
+    for (unsigned i = 0; number && i < STEPS; i++) {
+        const struct vs_block *block = block_at(pool, number);
+        if (!usable(block)) {
+            return;
+        }
+        uint64_t from = block->address > start ? block->address : start, to = block_end(block);
+        if (to >= start + bytes) {
+            to = window.end = window_end(pool, block, start + bytes);
+            if (!window.end) {
+                return;
+            }
+        }
+        if (block->state == BLOCK_HOLE) {
+            window.missing += to - from;
+        }
+        if (window.end) {
+            break;
+        }
+        number = block->next;
+    }
+    if (window.end && (!best->end || window.missing < best->missing ||
+                       (window.missing == best->missing && window.start < best->start))) {
+        *best = window;
+    }
+}
+
+/* Windows around a block: from its start, and backwards from its end into a HOLE before it. */
+static void consider_around(const struct vs_pool *pool, uint32_t number, uint64_t bytes,
+                            struct window *best)
+{
+    const struct vs_block *block = block_at(pool, number);
+    const struct vs_block *before = block->prev ? block_at(pool, block->prev) : NULL;
+
+    consider(pool, number, block->address, bytes, best);
+    if (!before || before->state != (block->state == BLOCK_FREE ? BLOCK_HOLE : BLOCK_FREE)) {
+        return;
+    }
+    if (block->state == BLOCK_HOLE) {
+        consider(pool, block->prev, before->address, bytes, best);
+    } else if (block_bytes(block) < bytes && block_bytes(before) + block_bytes(block) >= bytes) {
+        consider(pool, block->prev, page_down(block_end(block) - bytes), bytes, best);
+    }
+}
+
+static struct window find_window(const struct vs_pool *pool, const struct vs_zone *zone,
+                                 uint32_t units)
+{
+    uint64_t bytes = (uint64_t)units << UNIT_BITS;
+    struct window best = {0};
+    uint32_t number;
+
+    for (unsigned i = 0; i < CANDIDATES && (number = vs_tree_large(pool, &zone->free, i)); i++) {
+        consider_around(pool, number, bytes, &best);
+    }
+    number = vs_tree_from(pool, &zone->holes, (uint32_t)(page_up(bytes) >> UNIT_BITS), 0);
+    if (number) {
+        consider_around(pool, number, bytes, &best);
+    }
+    number = vs_tree_large(pool, &zone->holes, 0);
+    if (number) {
+        consider_around(pool, number, bytes, &best);
+    }
+    return best;
+}
+
+/* Makes a window one BUSY block. 0 where there is no host memory (nothing has changed but where
+ * FREE blocks are cut). */
+static uint32_t take_window(struct vs_pool *pool, const struct window *window)
+{
+    uint32_t number = window->first;
+    struct vs_block *block = block_at(pool, number);
+
+    /* Cuts first: they need host memory. */
+    uint32_t last = number;
+    while (block_end(block_at(pool, last)) < window->end) {
+        last = block_at(pool, last)->next;
+    }
+    if (block_end(block_at(pool, last)) > window->end) {
+        vs_block_unlist(pool, last);
+        uint32_t rest = vs_block_cut(pool, last, window->end - block_at(pool, last)->address);
+        struct vs_zone *zone = &pool->zones[block->zone];
+        bool hole = block_at(pool, last)->state == BLOCK_HOLE;
+        if (rest) {
+            vs_tree_insert(pool, hole ? &zone->holes : &zone->free, rest);
+        }
+        vs_tree_insert(pool, hole ? &zone->holes : &zone->free, last);
+        if (!rest) {
+            return 0;
+        }
+    }
+    if (block->address < window->start) {
+        struct vs_zone *zone = &pool->zones[block->zone];
+        struct vs_tree *tree = block->state == BLOCK_HOLE ? &zone->holes : &zone->free;
+        vs_block_unlist(pool, number);
+        uint32_t rest = vs_block_cut(pool, number, window->start - block->address);
+        vs_tree_insert(pool, tree, number);
+        if (!rest) {
+            return 0; /* a cut HOLE or FREE block stays cut: neighbours alike, which only costs */
+        }
+        vs_tree_insert(pool, tree, rest);
+        number = rest;
+        block = block_at(pool, number);
+    }
+    vs_block_unlist(pool, number);
+    while (block_end(block) < window->end) {
+        vs_block_unlist(pool, block->next);
+        vs_block_join(pool, number);
+    }
+    block->state = BLOCK_BUSY;
+    return number;
+}
+
+/* The lock is held. A BUSY block falls apart into what is mapped and what is not. */
+void vs_vmm_unbusy(struct vs_pool *pool, uint32_t number)
+{
+    for (;;) {
+        struct vs_block *block = block_at(pool, number);
+        uint64_t end = block_end(block), at = page_up(block->address + 1);
+        bool mapped = vs_page_find(pool, block->address)->handle != 0;
+        while (at < end && (vs_page_find(pool, at)->handle != 0) == mapped) {
+            at += VS_POOL_PAGE;
+        }
+        uint32_t rest = at < end ? vs_block_cut(pool, number, at - block->address) : 0;
+        if (at < end && !rest) {
+            /* No host memory to tell the two apart: what is mapped in it is out of use, not lost.
+             */
+            block->state = BLOCK_LIVE;
+            return;
+        }
+        vs_block_release(pool, number, mapped ? BLOCK_FREE : BLOCK_HOLE);
+        if (!rest) {
+            return;
+        }
+        number = rest;
+    }
+}
+
+/* The lock is held. A BUSY block that is mapped throughout becomes a block of so many units, and a
+ * free rest. */
+static int hand_out(struct vs_pool *pool, uint32_t number, uint32_t units,
+                    enum vs_block_state state)
+{
+    struct vs_block *block = block_at(pool, number);
+    int rc;
+    vs_big_fit(pool, block, &units);
+    if (block->units > units) {
+        uint32_t rest = vs_block_cut(pool, number, (uint64_t)units << UNIT_BITS);
+        if (rest) {
+            vs_block_release(pool, rest, BLOCK_FREE);
+        }
+    }
+    block->state = (uint8_t)state;
+    rc = vs_page_start_set(pool, number);
+    if (rc) {
+        vs_block_release(pool, number, BLOCK_FREE);
+        return rc;
+    }
+    vs_pool_live(pool, (int64_t)block_bytes(block));
+    pool->allocs++;
+    return 0;
+}
+
+/* A free block would do but for a handle of several pages at its end: cut that into pages. */
+static int grow_by_cutting(struct vs_pool *pool, struct vs_zone *zone, uint32_t units,
+                           enum vs_block_state state, uint32_t *number)
+{
+    pool_lock(pool);
+    uint32_t found = vs_tree_from(pool, &zone->free, units, 0), fitted = units;
+    uint32_t cut = found ? vs_big_fit(pool, block_at(pool, found), &fitted) : 0;
+    if (!cut) {
+        pool_unlock(pool);
+        return found ? -EAGAIN : -ENOENT; /* found: another thread has freed it just now */
+    }
+    struct vs_handle *handle = handle_at(pool, cut);
+    uint64_t end = handle->address + handle->pages * VS_POOL_PAGE;
+    if (!vs_pages_seen(pool, handle->address, end - handle->address)) {
+        pool_unlock(pool);
+        return -EBUSY;
+    }
+    struct window window = {.first = found, .start = block_at(pool, found)->address, .end = end};
+    uint32_t busy = take_window(pool, &window);
+    pool_unlock(pool);
+    if (!busy) {
+        return -ENOMEM;
+    }
+    atomic_fetch_add(&pool->transits, 1);
+    int rc = vs_big_cut(pool, cut);
+    pool_lock(pool);
+    if (rc == 0) {
+        if (pool->big_floor_bits < 40) {
+            pool->big_floor_bits++; /* blocks of this size come and go here */
+        }
+        rc = hand_out(pool, busy, units, state);
+        *number = busy;
+    } else {
+        vs_vmm_unbusy(pool, busy);
+    }
+    pool_unlock(pool);
+    atomic_fetch_sub(&pool->transits, 1);
+    return rc;
+}
+
+int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t limit,
+                enum vs_block_state state, uint32_t *number)
+{
+    struct vs_zone *zone = &pool->zones[name];
+    int cutting = grow_by_cutting(pool, zone, units, state, number);
+    if (cutting != -ENOENT && cutting != -EBUSY) {
+        return cutting;
+    }
+    pool_lock(pool);
+    struct window window = find_window(pool, zone, units);
+    int rc = -ENOMEM;
+    uint32_t busy = 0;
+    if (window.end &&
+        vs_pages_make(pool, page_down(window.start), window.end - page_down(window.start)) == 0) {
+        busy = take_window(pool, &window);
+    }
+    pool_unlock(pool);
+    if (!busy) {
+        return rc;
+    }
+    atomic_fetch_add(&pool->transits, 1);
+    rc = vs_supply_window(pool, busy, name, units, limit);
+    pool_lock(pool);
+    if (rc == 0) {
+        rc = hand_out(pool, busy, units, state);
+        *number = busy;
+    } else {
+        vs_vmm_unbusy(pool, busy);
+    }
+    pool_unlock(pool);
+    atomic_fetch_sub(&pool->transits, 1);
+    return rc == -ENOMEM && cutting == -EBUSY ? -EAGAIN : rc;
+}
+
+int vs_vmm_add(struct vs_pool *pool, uint64_t bytes)
+{
+    while (bytes > 0) {
+        uint64_t piece = bytes < ((uint64_t)1 << 40) ? bytes : (uint64_t)1 << 40;
+        uint32_t number;
+        int rc = vs_vmm_grow(pool, ZONE_LARGE, (uint32_t)(piece >> UNIT_BITS), UINT64_MAX,
+                             BLOCK_LIVE, &number);
+        if (rc) {
+            return rc == -EAGAIN ? -ENOMEM : rc;
+        }
+        pool_lock(pool);
+        vs_pool_live(pool, -(int64_t)block_bytes(block_at(pool, number)));
+        pool->allocs--;
+        vs_block_release(pool, number, BLOCK_FREE);
+        pool_unlock(pool);
+        bytes -= piece;
+    }
+    return 0;
+}
