@@ -1,8 +1,9 @@
 """The conformance programs of the build, on the GPU and on the simulator, natively and shimmed.
 
 A program NAME reaches the driver by dlsym, with the argument "getproc" by cuGetProcAddress, and as
-NAME_direct by a link. The first goes all four ways; the other two are about the shim and go only to
-the GPU.
+NAME_direct by a link. The first goes all ways: on the GPU natively, with the shim as it is shipped and
+with the backings forced, and on the simulator natively and with the shim; the other two are about
+look-ups and go only to the GPU, natively and with the shim as shipped.
 """
 import json
 import os
@@ -38,7 +39,8 @@ def programs(build):
     return found
 
 
-def _environment(context, where):
+def environment(context, where):
+    """What makes a program find the driver, or the simulator."""
     if where == "sim":
         return {"LD_LIBRARY_PATH": context.sim}
     # A directly linked program knows the folder of the simulator that it was linked with; the
@@ -48,15 +50,27 @@ def _environment(context, where):
     return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
 
 
+GPU_SHIM = "gpu shim"  # as it is shipped; with a backing forced: FORCED
+FORCED = {f"gpu shim, {backing} backing": backing for backing in ("vmm", "native")}
+
+
 def ways_of(context, lookup, argv, places, one_by_one=False):
-    """{"gpu native": Result, "gpu shim": …, "sim native": …, "sim shim": …}, as far as asked for."""
+    """{"gpu native": Result, GPU_SHIM: …, each of FORCED: …, "sim native": …, "sim shim": …}, as far as
+    asked for."""
     jobs, names = [], []
+
+    def add(name, where, shim, more=None):
+        report = os.path.join(context.folder("conformance"), "report.json") if shim else None
+        names.append(name)
+        jobs.append(lambda: context.run(argv, {**environment(context, where), **(more or {})}, 60, None,
+                                        shim, report))
+
     for where in places if lookup == "dlsym" else ("gpu",):
-        for shim in (False, True):
-            report = os.path.join(context.folder("conformance"), "report.json") if shim else None
-            jobs.append(lambda w=where, s=shim, r=report: context.run(
-                argv, _environment(context, w), 60, None, s, r))
-            names.append(f"{where} {'shim' if shim else 'native'}")
+        add(f"{where} native", where, False)
+        add(f"{where} shim", where, True)
+    if lookup == "dlsym":
+        for name, backing in FORCED.items():
+            add(name, "gpu", True, {"VRAMSHIM_BACKING": backing})
     done = [job() for job in jobs] if one_by_one else parallel(jobs)
     return dict(zip(names, done))
 
@@ -81,7 +95,7 @@ def problems(ways):
     native = ways["gpu native"]
     own = _failure(native)
     for name, result in ways.items():
-        mine = {"gpu native": of_program, "gpu shim": of_shim}.get(name, of_sim)
+        mine = of_program if name == "gpu native" else of_sim if name.startswith("sim") else of_shim
         failure = _failure(result)
         if failure and (result is native or failure != own):
             mine.append(f"{name}: {failure}\n{result.tail(700)}")
@@ -92,11 +106,11 @@ def problems(ways):
             diff = difference(native.out, result.out, ("gpu native", name))
             if diff:
                 mine.append(diff)
-    shim = ways["gpu shim"]
-    if absent(native) != absent(shim):
-        of_shim.append("one of them says that its subject is not here")
-    if shim.report is not None:
-        of_shim += report_problems(shim)
+    for name in [GPU_SHIM] + [name for name in FORCED if name in ways]:
+        if absent(native) != absent(ways[name]):
+            of_shim.append(f"{name}: only one of them says that its subject is not here")
+        if ways[name].report is not None:
+            of_shim += [f"{name}: {text}" for text in report_problems(ways[name])]
     return of_program, of_shim, of_sim
 
 
@@ -154,7 +168,9 @@ def _summary(check, found, places):
     facts = sum(len(w["gpu native"].out.splitlines()) for _, w, _ in found)
     bad = sum(bool(of_program or of_shim) for _, _, (of_program, of_shim, _) in found)
     names = len({p[0] for p, _, _ in found})
-    rows = [row(check, f"conformance: {names} programs, {len(found)} runs on the GPU",
+    forced = [name for name in FORCED if any(name in ways for _, ways, _ in found)]
+    rows = [row(check, f"conformance: {names} programs, {len(found)} pairs on the GPU"
+                + (", with each backing" if forced else ""),
                 f"{facts} lines; {len(skipped)} find their subject absent",
                 f"{len(found) - bad} of {len(found)} the same", "FAIL" if bad else "ok",
                 "\n".join(skipped))]

@@ -15,6 +15,8 @@ TORCH_MODES = {
     "expandable_segments": _torch_env("expandable_segments:True"),
     "backend:cudaMallocAsync": _torch_env("backend:cudaMallocAsync"),
     "no cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    "no cache, vmm backing": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "VRAMSHIM_BACKING": "vmm"},
+    "no cache, native backing": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "VRAMSHIM_BACKING": "native"},
 }
 _TORCH_BASE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
@@ -90,6 +92,7 @@ def torch(context, check):
             problems += _mode_problems(mode, shim.facts)
             expected = torch_expected(mode, shim.facts, cached, handle)
             problems += report_problems(shim, expected)
+            problems += pool_problems(mode, shim.report)
             agreed = {"default": "segments, peak and calls as PyTorch counts",
                       "expandable_segments": "only cuBLAS's handle by cuMemAlloc (the rest is VMM, "
                                              "not counted yet)"}.get(
@@ -104,13 +107,21 @@ def torch(context, check):
     return rows
 
 
+def pool_problems(mode, report):
+    """Was it the pool that served what came by plain calls, and with the backing of the mode?"""
+    if mode not in ("default", "no cache") and not mode.endswith("backing"):
+        return []  # cuBLAS's handles are all that is plain
+    named = mode.removesuffix(" backing").rsplit(" ", 1)[-1] if mode.endswith("backing") else None
+    return reports.backing_problems(report, named)
+
+
 def _mode_problems(mode, facts):
     """Was the allocator really the one that the row is about?"""
     if mode == "backend:cudaMallocAsync":
         return [] if facts["backend"] == "cudaMallocAsync" else [f"backend is {facts['backend']}"]
     if mode == "expandable_segments":
         return [] if facts["expandable_segments"] else ["no segment is expandable"]
-    if mode == "no cache":
+    if mode.startswith("no cache"):
         return [] if not facts["num_device_alloc"] else ["PyTorch's cache was used"]
     return []
 
@@ -136,6 +147,28 @@ def cupy(context, check):
         agreed = shim.report and "as CuPy counts; " + reports.summary(shim.report)
         rows.append(_row(check, f"CuPy: {'own pool' if mode == 'default' else 'no pool'}", native,
                          shim, problems, agreed, f"CuPy {shim.facts}"))
+    return rows
+
+
+def dlpack(context, check):
+    """Memory of one framework in another: the frameworks' caches on, and off with either backing."""
+    if not machine.has("torch"):
+        return _missing(check, "DLPack", "torch")
+    client, rows = os.path.join(context.clients, "dlpack.py"), []
+    modes = {"own caches": ([], {}), **{f"no caches, {b} backing": (["--no-caches"],
+                                                                   {"VRAMSHIM_BACKING": b})
+                                        for b in ("vmm", "native")}}
+    for (mode, (_, env)), (native, shim) in zip(modes.items(), parallel(
+            [lambda m=m: context.pair([PYTHON, client, *m[0]], m[1], 180) for m in modes.values()])):
+        problems = compare_problems(native, shim) + report_problems(shim, {"failed_count": 0})
+        if not problems and not native.out.endswith("done\n"):
+            problems.append(f"it did not come to its end\n{native.tail()}")
+        if not problems:
+            problems += reports.backing_problems(shim.report, env.get("VRAMSHIM_BACKING"))
+        without = [line for line in native.out.splitlines()
+                   if line.startswith("without ") or line.endswith("no GPU here")]
+        rows.append(_row(check, f"DLPack between frameworks: {mode}", native, shim, problems,
+                         shim.report and reports.pool_summary(shim.report), "; ".join(without)))
     return rows
 
 

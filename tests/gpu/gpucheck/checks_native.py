@@ -40,7 +40,8 @@ def _rows_of_modes(context, check, title, path, modes, before=()):
     return parallel([lambda m=mode: one(m) for mode in modes])
 
 
-def _nvcc(context, name, source, *flags):
+def nvcc_program(context, name, source, *flags):
+    """A client built with nvcc: (path, None) or (None, why not)."""
     nvcc = tool("nvcc")
     if nvcc is None:
         return None, "no nvcc here"
@@ -68,13 +69,13 @@ def _gcc(context, name, source, *flags):
         *flags])
 
 
-def _build_failed(check, title, why):
+def build_failed(check, title, why):
     return [row(check, title, "cannot be built", "", "skip" if why.startswith("no ") else "FAIL", why)]
 
 
 def runtime_program(context, kind):
     """runtime_alloc.cu with the static or the shared runtime: (path, None) or (None, why not)."""
-    return _nvcc(context, f"runtime_{kind}", "runtime_alloc.cu", "-cudart", kind)
+    return nvcc_program(context, f"runtime_{kind}", "runtime_alloc.cu", "-cudart", kind)
 
 
 def driver_program(context, name, source):
@@ -86,7 +87,7 @@ def runtime(context, check, kind):
     path, why = runtime_program(context, kind)
     title = f"{kind} cudart"
     if path is None:
-        return _build_failed(check, title, why)
+        return build_failed(check, title, why)
     return _rows_of_modes(context, check, title, path, RUNTIME_MODES)
 
 
@@ -100,11 +101,11 @@ def runtime_shared(context, check):
 
 def two_runtimes(context, check):
     title = "two libcudart in one process"
-    library, why = _nvcc(context, "libtworuntimes.so", "two_runtimes_lib.cu", "-cudart", "static",
+    library, why = nvcc_program(context, "libtworuntimes.so", "two_runtimes_lib.cu", "-cudart", "static",
                          "-shared", "-Xcompiler", "-fPIC")
-    path, why_main = _nvcc(context, "two_runtimes", "two_runtimes.cu", "-cudart", "shared")
+    path, why_main = nvcc_program(context, "two_runtimes", "two_runtimes.cu", "-cudart", "shared")
     if library is None or path is None:
-        return _build_failed(check, title, why or why_main)
+        return build_failed(check, title, why or why_main)
     native, shim = context.pair([path, library])
     return [judge(check, title, native, shim, 0, "exit")]
 
@@ -125,7 +126,7 @@ def driver(context, check):
     rows = []
     path, why = _gcc(context, "driver_alloc", "driver_alloc.c")
     if path is None:
-        return _build_failed(check, "driver API", why)
+        return build_failed(check, "driver API", why)
     rows += _rows_of_modes(context, check, "driver API by dlsym", path, DRIVER_ENDS, ("dlsym",))
     rows += _rows_of_modes(context, check, "driver API by cuGetProcAddress", path,
                            {"return": DRIVER_ENDS["return"]}, ("getproc",))
@@ -136,6 +137,6 @@ def driver(context, check):
     path, why = _gcc(context, "driver_direct", "driver_alloc.c", "-DDRIVER_DIRECT",
                      "-Wl,--allow-shlib-undefined", libcuda)
     if path is None:
-        return rows + _build_failed(check, "driver API linked directly", why)
+        return rows + build_failed(check, "driver API linked directly", why)
     return rows + _rows_of_modes(context, check, "driver API linked directly", path,
                                  {"return": DRIVER_ENDS["return"]}, ("direct",))

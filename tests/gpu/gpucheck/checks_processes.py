@@ -106,22 +106,60 @@ def tools(context, check):
                        ("git", ["git", "--version"]), ("python3", [PYTHON, "-c", "print(1)"])):
         if tool(argv[0]) or os.path.exists(argv[0]):
             rows.append(_quiet_row(context, check, f"a program without CUDA: {name}", argv))
-    rows.append(_sanitizer(context, check))
+    rows += _sanitizer(context, check)
     return rows
 
 
 def _sanitizer(context, check):
-    what = "compute-sanitizer around a shimmed program"
+    """Of a sound program and of one with a planted fault."""
     sanitizer = tool("compute-sanitizer", "compute-sanitizer")
-    path, why = checks_native.runtime_program(context, "static")
-    if sanitizer is None or path is None:
-        return row(check, what, "", "", "skip", why or "no compute-sanitizer here")
-    argv = [sanitizer, "--report-api-errors", "no", path, "patterns"]
+    rows = []
+    for what, (path, why), more, faulty in (
+            ("compute-sanitizer around a shimmed program",
+             checks_native.runtime_program(context, "static"), ["patterns"], False),
+            ("compute-sanitizer finds a use after free",
+             checks_native.nvcc_program(context, "use_after_free", "use_after_free.cu", "-cudart",
+                                        "static"), [], True)):
+        if sanitizer is None or path is None:
+            rows.append(row(check, what, "", "", "skip", why or "no compute-sanitizer here"))
+        else:
+            rows.append(_sanitized(context, check, what, [sanitizer, "--report-api-errors", "no", path,
+                                                          *more], path, faulty))
+    return rows
+
+
+def sanitizer_problems(native, shim, faulty):
+    """What is wrong with a pair under compute-sanitizer, apart from counts; and its findings natively.
+    faulty: the program has a fault that must be found."""
+    facts = [[line for line in r.out.splitlines() if not line.startswith("=========")]
+             for r in (native, shim)]
+    findings = [[line for line in r.out.splitlines() if "ERROR SUMMARY" in line]
+                for r in (native, shim)]
+    failure = shim.failure(native.code)
+    problems = [f"with shim: {failure}\n{shim.tail()}"] if failure else []
+    problems += [text for text in (difference("\n".join(facts[0]), "\n".join(facts[1])),) if text]
+    if findings[0] != findings[1]:
+        problems.append(f"findings differ: {findings}")
+    invalid = [sum("Invalid __global__ write" in line for line in r.out.splitlines())
+               for r in (native, shim)]
+    if faulty and not all(invalid):
+        problems.append(f"the planted fault was found {invalid[0]} times natively, {invalid[1]} times "
+                        "with the shim")
+    # It may say that its pool is off.
+    problems += [line for line in shim_noise(shim.err) if "pool" not in line]
+    problems += report_problems(shim)
+    if shim.report is not None and not problems:
+        # Pooling would hide what a sanitizer looks for, so the pool is off by itself.
+        problems += reports.backing_problems(shim.report, False)
+    return problems, findings[0]
+
+
+def _sanitized(context, check, what, argv, path, faulty):
     folder = context.folder("sanitizer")
     native, shim = parallel([
         lambda: context.run(argv, timeout=120),
         lambda: context.run(argv, timeout=120, shim=True, report=os.path.join(folder, "%p.json"))])
-    if native.failure():
+    if native.failure() and not faulty:
         return row(check, what, "does not work here", "", "skip",
                    f"{native.failure()}\n{native.tail()}")
     # The sanitizer's own processes may use CUDA as well; the program's report is the one meant.
@@ -131,24 +169,14 @@ def _sanitizer(context, check):
             shim.report_error = why
         elif report["process"]["argv"][:1] == [path]:
             shim.report = report
-    problems = []
-    if shim.failure():
-        problems.append(f"with shim: {shim.failure()}\n{shim.tail()}")
-    facts = [[line for line in r.out.splitlines() if not line.startswith("=========")]
-             for r in (native, shim)]
-    findings = [[line for line in r.out.splitlines() if "ERROR SUMMARY" in line]
-                for r in (native, shim)]
-    problems += [text for text in (difference("\n".join(facts[0]), "\n".join(facts[1])),) if text]
-    if findings[0] != findings[1]:
-        problems.append(f"findings differ: {findings}")
-    problems += shim_noise(shim.err)
+    problems, findings = sanitizer_problems(native, shim, faulty)
     # The sanitizer may take memory of its own through the same calls: what the program asked for must
     # be there at least.
-    problems += report_problems(shim)
-    if shim.report is not None and not problems:
+    if shim.report is not None and not problems and not faulty:
         expected, found = expectation(shim.out), reports.counts(shim.report)
         if expected is None or found["alloc_count"] < expected["alloc_count"]:
             problems.append(f"the report has {found}, the program counts {expected}")
-    return row(check, what, findings[0][0].strip("= ") if findings[0] else "runs",
-               problems[0].splitlines()[0] if problems else "same findings, same facts, a report",
+    return row(check, what, findings[0].strip("= ") if findings else "runs",
+               problems[0].splitlines()[0] if problems else
+               "same findings, same facts, a report that says that no pool served",
                "FAIL" if problems else "ok", "\n".join(problems))

@@ -1,88 +1,21 @@
 """Checks of time. They run alone, native and shimmed turns interleaved, so that drift hits both."""
-import contextlib
 import json
 import os
-import queue
 import re
-import signal
 import statistics
-import subprocess
-import threading
 import time
 
 from . import checks_native, machine, reports, stats
 from .core import PYTHON, report_problems, tool
 from .results import row
+from .turns import Partner, turns
 
-STEP_PAIRS, STEP_WARM, STEP_STEPS = 60, 1, 5
+STEP_PAIRS, STEP_WARM, STEP_STEPS = 20, 1, 12
 STEP_BATCH = 16  # so that the GPU is the one that is waited for, not a host that others share
 MICRO_PAIRS = 16
-STEP_BOUND = 1.01     # a training step, with shim / native
+STEP_BOUND = 1.005    # a training step, with shim / native
 PAIR_ADDED_NS = 150   # a counted allocation and its free, over the driver's own
 START_ADDED_US = 100  # a process that never uses CUDA, over the same with an empty library preloaded
-
-
-class Partner:
-    """A long-lived client that answers each line with one JSON line (torch_steptime.py)."""
-
-    def __init__(self, context, argv, shim, report=None):
-        self._folder = context.folder("partner")
-        with open(os.path.join(self._folder, "stderr"), "wb") as err:
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True,
-                cwd=self._folder, start_new_session=True,
-                env=context.environment(None, shim, report))
-        self._held = context.group(self._process)
-        self._held.__enter__()
-        self._lines = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def answer(self, timeout):
-        """The next JSON line; RuntimeError if none comes."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            raise RuntimeError(f"no answer within {timeout:.0f} s") from None
-        if line is None:
-            with open(os.path.join(self._folder, "stderr"), "rb") as err:
-                tail = err.read()[-1500:].decode("utf-8", "backslashreplace")
-            raise RuntimeError(f"it ended, code {self._process.wait()}\n{tail}")
-        return json.loads(line)
-
-    def ask(self, text, timeout):
-        self._process.stdin.write(text + "\n")
-        self._process.stdin.flush()
-        return self.answer(timeout)
-
-    def close(self):
-        """Asks it to end, waits a little, and kills what is left."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.write("quit\n")
-            self._process.stdin.close()
-        try:
-            return self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            return self._process.wait()
-        finally:
-            self._held.__exit__(None, None, None)
-
-
-def turns(partners, pairs, ask):
-    """Blocks of every partner in every round, the order turned about from round to round (A B C, then
-    C B A), so that a steady drift cancels. Returns {name: [ms a step of each block]}."""
-    names = list(partners)
-    found = {name: [] for name in names}
-    for number in range(pairs):
-        for name in names if number % 2 == 0 else reversed(names):
-            found[name].append(ask(partners[name]))
-    return found
 
 
 def step_rows(check, found, detail=""):

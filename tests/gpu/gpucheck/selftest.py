@@ -12,8 +12,8 @@ import time
 import unittest
 import unittest.mock
 
-from . import (checks_conformance, checks_frameworks, checks_native, checks_processes, checks_time,
-               core, reports, results, stats)
+from . import (checks_conformance, checks_frameworks, checks_native, checks_pool, checks_processes,
+               checks_time, checks_train, core, reports, results, stats, targets, turns)
 
 
 def a_report(**changes):
@@ -127,11 +127,11 @@ class Verdicts(unittest.TestCase):
 
     def test_conformance_four_ways(self):
         def ways(lookup="dlsym", **texts):
-            names = ("gpu native", "gpu shim", "sim native", "sim shim")
+            names = ("gpu native", "gpu shim", *checks_conformance.FORCED, "sim native", "sim shim")
             if lookup != "dlsym":
                 names = names[:2]
-            return {name: a_result(texts.get(name.replace(" ", "_"), "a\n2 facts\n"),
-                                   report=a_report() if name == "gpu shim" else None)
+            return {name: a_result(texts.get(name.replace(" ", "_").replace(",", ""), "a\n2 facts\n"),
+                                   report=a_report() if name.startswith("gpu shim") else None)
                     for name in names}
 
         def kinds(found_ways):
@@ -141,10 +141,13 @@ class Verdicts(unittest.TestCase):
                                     [False, False, True])
         self.assertEqual(kinds(ways()), fine)
         self.assertEqual(kinds(ways("direct")), fine)
-        for name, expected in (("gpu_shim", shim), ("sim_native", sim), ("sim_shim", sim)):
+        for name, expected in (("gpu_shim", shim), ("gpu_shim_vmm_backing", shim),
+                               ("gpu_shim_native_backing", shim), ("sim_native", sim),
+                               ("sim_shim", sim)):
             self.assertEqual(kinds(ways(**{name: "b\n2 facts\n"})), expected, name)
         absent, cut = "not here: no such call\n", "a\n"
-        everywhere = ("gpu_native", "gpu_shim", "sim_native", "sim_shim")
+        everywhere = ("gpu_native", "gpu_shim", "gpu_shim_vmm_backing", "gpu_shim_native_backing",
+                      "sim_native", "sim_shim")
         self.assertEqual(kinds(ways(**dict.fromkeys(everywhere, absent))), fine)
         self.assertEqual(kinds(ways(gpu_shim=absent)), shim)
         self.assertEqual(kinds(ways(**dict.fromkeys(everywhere, cut))), program)
@@ -152,6 +155,9 @@ class Verdicts(unittest.TestCase):
         noisy = ways()
         noisy["gpu shim"].err = "vramshim: oh\n"
         self.assertEqual(kinds(noisy), shim)
+        broken = ways()
+        del broken["gpu shim, native backing"].report["process"]
+        self.assertEqual(kinds(broken), shim)
 
     def test_processes(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -197,7 +203,171 @@ class Verdicts(unittest.TestCase):
         self.assertIn("added 100.0 ns", rows[0]["shim"])
 
 
+def a_pool_report(backing="vmm", reserved=525, pool_peak=525, **changes):
+    """A report of a process whose plain memory the pool served: charged as what the pool holds."""
+    report = a_report(**changes)
+    device = report["devices"][0]
+    device["pool"] = {"backing": backing, "hits": 5, "misses": 1, "waits": 0, "wait_ns": 0,
+                      "remapped_bytes": 0}
+    device["reserved"] = {"now_bytes": reserved, "peak_bytes": reserved}
+    device["used"] = {"now_bytes": reserved, "peak_bytes": reserved}
+    device["by_kind"] = [{"kind": "pool", "now_bytes": pool_peak, "peak_bytes": pool_peak}]
+    return report
+
+
+class Pools(unittest.TestCase):
+    def test_plain_memory_may_be_in_the_pool(self):
+        problems = reports.expectation_problems
+        self.assertEqual(problems(a_pool_report(), EXPECT), [])
+        self.assertEqual(len(problems(a_pool_report(pool_peak=499), EXPECT)), 1)
+        both = a_pool_report(pool_peak=400)
+        both["devices"][0]["by_kind"].append({"kind": "plain", "now_bytes": 0, "peak_bytes": 100})
+        self.assertEqual(problems(both, EXPECT), [])
+        both["devices"][0]["by_kind"][1]["peak_bytes"] = 501
+        self.assertEqual(len(problems(both, EXPECT)), 1)
+        self.assertEqual(len(problems(a_pool_report(alloc_count=4), EXPECT)), 1)
+        # Without a pool nothing excuses a missing kind.
+        self.assertEqual(len(problems(a_pool_report(backing=None), EXPECT)), 1)
+
+    def test_backings(self):
+        for report, backing, fine in ((a_pool_report(), None, True), (a_pool_report(), "vmm", True),
+                                      (a_pool_report(), "native", False), (a_pool_report(), False, False),
+                                      (a_report(), None, False), (a_report(), "vmm", False),
+                                      (a_report(), False, True)):
+            self.assertEqual(not reports.backing_problems(report, backing), fine, backing)
+        self.assertTrue(reports.backing_problems(a_pool_report(backing=None), False))
+        self.assertEqual(reports.peaks(a_pool_report()), (500, 525))
+        self.assertIn("vmm: live peak 500 B, reserved 525 B, 5 hits", reports.pool_summary(a_pool_report()))
+        self.assertIn("no pool", reports.pool_summary(a_report()))
+
+    def test_pool_of_the_torch_modes(self):
+        check = checks_frameworks.pool_problems
+        self.assertEqual(check("default", a_pool_report()), [])
+        self.assertTrue(check("default", a_report()))
+        self.assertEqual(check("expandable_segments", a_report()), [])
+        self.assertEqual(check("no cache, native backing", a_pool_report(backing="native")), [])
+        self.assertTrue(check("no cache, native backing", a_pool_report()))
+
+    def test_targets(self):
+        row = targets.at_most("c", "w", "n", (0.9, 0.8, 0.95), 1.0)
+        self.assertEqual((row["verdict"], row["shim"]),
+                         ("ok", "0.9000 (95%: 0.8000–0.9500); target ≤ 1.0000: met"))
+        self.assertEqual(targets.at_most("c", "w", "n", (0.9, 0.8, 1.1), 1.0)["verdict"], "unclear")
+        row = targets.at_most("c", "w", "n", [("a", (0.5, 0.5, 0.5)), ("b", (2, 1.5, 2.5))], 1.0)
+        self.assertEqual(row["verdict"], "FAIL")
+        self.assertIn("NOT met", row["shim"])
+        self.assertEqual(targets.at_most("c", "w", "n", (2, 2, 2), None)["verdict"], "info")
+        row = targets.at_most("c", "w", "n", targets.exactly(1 / 250), 1 / 200)
+        self.assertEqual((row["verdict"], row["shim"]), ("ok", "1/250; target ≤ 1/200: met"))
+        self.assertRaises(ValueError, targets.at_most, "c", "w", "n", [], 1.0)
+
+    def bench_answers(self, backing_ns):
+        """Answers of a round to each command of the bench, as its partners would give them."""
+        found = {}
+        for key, partner, text in checks_pool.plan(("vmm",)):
+            words = text.split()
+            ns = {"async": 600.0, "plain": 60000.0}[words[1]] if partner == checks_pool.DRIVER else backing_ns
+            if words[0] == "threads":
+                ns = 200.0 if words[1] == "1" else 40.0
+            found[key] = [{"ns": ns * (1 + i / 1000), "host_ns": ns, "handed": 3} for i in range(16)]
+        found[(checks_pool.DRIVER, "replace", "")] = [{"ns": 17000.0}]
+        return found
+
+    def test_bench_rows(self):
+        behind = [{"free_us": 2.0 + i / 10, "alloc_us": 1.0} for i in range(12)]
+        rows = checks_pool.backing_rows("c", "vmm", self.bench_answers(200.0), behind,
+                                        [{"free_us": 101000.0}])
+        self.assertEqual([r["verdict"] for r in rows], ["ok"] * 7, rows)
+        self.assertIn("4 KiB: 0.3333", rows[0]["shim"])
+        self.assertIn("1/300", rows[3]["shim"])
+        self.assertIn("5.00 × the throughput", rows[4]["shim"])
+        self.assertEqual((rows[5]["native"], rows[6]["native"]), ("17000 ns", "101000 µs"))
+        behind = [{"free_us": 100000.0, "alloc_us": 1.0}] * 12
+        rows = checks_pool.backing_rows("c", "vmm", self.bench_answers(700.0), behind, [])
+        self.assertEqual([r["verdict"] for r in rows],
+                         ["FAIL"] * 4 + ["ok"] + ["FAIL"] * 2)
+
+    def test_every_command_of_the_bench_is_known_to_it(self):
+        """The client's own table of commands, in its source."""
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+        with open(os.path.join(root, "tests", "clients", "cuda", "pool_bench_gpu.cu"),
+                  encoding="utf-8") as file:
+            source = file.read()
+        names = source.split("*const names[] = {")[1].split("}")[0]
+        keys = [key for key, _, _ in checks_pool.plan(checks_pool.BACKINGS)]
+        self.assertEqual(len(keys), len(set(keys)))
+        for _, _, text in checks_pool.plan(checks_pool.BACKINGS):
+            self.assertIn(f'"{text.split()[0]}"', names)
+
+    def test_sanitizer(self):
+        sound = "x\n========= ERROR SUMMARY: 0 errors\n"
+        faulty = ("x\n========= Invalid __global__ write of size 4 bytes\n"
+                  "========= ERROR SUMMARY: 1 error\n")
+        judge = checks_processes.sanitizer_problems
+
+        def pair(native, shim, report=None, err=""):
+            return a_result(native), a_result(shim, err, report=report or a_report())
+
+        self.assertEqual(judge(*pair(sound, sound), False)[0], [])
+        self.assertEqual(judge(*pair(faulty, faulty, err="vramshim: the pool is off\n"), True)[0], [])
+        for name, arguments in (
+                ("the fault is hidden", (*pair(faulty, sound), True)),
+                ("the fault is not planted", (*pair(sound, sound), True)),
+                ("the pool is on", (*pair(sound, sound, a_pool_report()), False)),
+                ("noise", (*pair(sound, sound, err="vramshim: oh\n"), False)),
+                ("other output", (*pair(sound, "y" + sound), False))):
+            self.assertTrue(judge(*arguments)[0], name)
+
+
+class Training(unittest.TestCase):
+    def test_random_plan_alternates(self):
+        self.assertEqual(checks_train.random_plan({"vmm": 2, "native": 1}),
+                         ["cache 0", "vmm 0", "native 0", "vmm 1", "cache 1"])
+
+    def test_random_row(self):
+        row = checks_train.random_row("c", "w", [5.0, 5.1, 5.2], [4.5, 4.6, 4.68], 0.97, "")
+        self.assertEqual(row["verdict"], "ok")
+        row = checks_train.random_row("c", "w", [5.0, 5.1, 5.2], [5.5, 5.6, 5.7], 0.97, "")
+        self.assertEqual(row["verdict"], "FAIL")
+        self.assertEqual(checks_train.random_row("c", "w", [5.0], [4.0], 0.97, "")["verdict"], "info")
+
+    def test_reserved_row(self):
+        def verdict(*loaded):
+            return checks_train.reserved_row("c", "w", loaded, 1.07)["verdict"]
+
+        self.assertEqual(verdict((a_pool_report(), None)), "ok")
+        self.assertEqual(verdict((a_pool_report(), None), (a_pool_report(reserved=540), None)), "FAIL")
+        self.assertEqual(verdict((None, "no report was written")), "FAIL")
+        self.assertEqual(verdict((a_report(), None)), "FAIL")
+
+    def test_cap(self):
+        said = json.dumps({"losses": ["1.5", "1.25"], "seconds": [1.0]})
+        other = json.dumps({"losses": ["1.5", "1.26"], "seconds": [1.0]})
+
+        def problems(cached=said, capped=said, code=0, limit=600, ooms=(), **changes):
+            report = a_pool_report(**{"failed_count": 0, **changes})
+            report["devices"][0]["limit_bytes"] = 600
+            report["ooms"] = list(ooms)
+            return checks_train.cap_problems(a_result(cached), a_result(capped, code=code, report=report),
+                                             limit)
+
+        self.assertEqual(problems(), [])
+        for name, bad in (("losses", problems(capped=other)), ("no answer", problems(capped="x")),
+                          ("an end", problems(code=1)), ("a failed call", problems(failed_count=1)),
+                          ("out of memory", problems(ooms=[{}])), ("another limit", problems(limit=601)),
+                          ("over the limit", problems(reserved=601))):
+            self.assertTrue(bad, name)
+
+
 class Statistics(unittest.TestCase):
+    def test_median_interval_holds_the_truth(self):
+        source, hits, tries = random.Random(9), 0, 2000
+        for _ in range(tries):
+            _, low, high = stats.median_interval([source.expovariate(1) for _ in range(12)])
+            hits += low <= 0.6931 <= high
+        self.assertTrue(0.95 < hits / tries < 0.99, hits / tries)
+        self.assertRaises(ValueError, stats.median_interval, [1, 2, 3, 4, 5])
+
     def test_known_interval(self):
         mean, low, high = stats.mean_interval([1, 2, 3, 4, 5])
         self.assertAlmostEqual(mean, 3)
@@ -383,6 +553,27 @@ class Running(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "gone"):
             partner.ask("die", 20)
         partner.close()
+
+    def test_company_goes_on_without_who_fails(self):
+        context = core.Context("/nowhere", "/nowhere/build", self.folder.name)
+        code = ("import json, os, sys\nprint(json.dumps({'ready': 1}), flush=True)\n"
+                "n = 0\nfor line in sys.stdin:\n"
+                "    if line.startswith('quit'): sys.exit(int(os.environ.get('CODE', 0)))\n"
+                "    n += 1\n"
+                "    bad = n == int(os.environ.get('BAD', 0))\n"
+                "    print(json.dumps({'error': 'oh'} if bad else {'n': n}), flush=True)\n")
+        argv = [sys.executable, "-c", code]
+        company = turns.Company(context, {
+            "good": (argv, False, None, None), "bad": (argv, False, None, {"BAD": "2"}),
+            "late": (argv, False, None, {"CODE": "3"}), "none": (["/no/such/program"], False, None, None),
+            "mute": ([sys.executable, "-c", "raise SystemExit('gone')"], False, None, None)}, 20)
+        self.assertEqual(set(company.failed), {"none", "mute"})
+        self.assertIn("gone", company.failed["mute"])
+        found = company.rounds([(n, n, "x") for n in ("good", "bad", "late", "none")], 3)
+        company.close()
+        self.assertEqual([len(found[n]) for n in ("good", "bad", "late", "none")], [3, 1, 3, 0])
+        self.assertIn("oh", company.failed["bad"])
+        self.assertEqual(set(company.ended), {"late"})
 
     def test_expectation_of_a_client(self):
         self.assertEqual(core.expectation('x\nexpect: {"a": null}\n'), {"a": None})

@@ -56,6 +56,19 @@ def robust_ratio(native, shim):
     return tuple(math.exp(x) for x in (statistics.median(means), means[cut], means[-1 - cut]))
 
 
+def median_interval(values):
+    """(median, low, high): the order statistics between which the median lies in at least 95% of
+    cases, whatever the distribution. At least six values."""
+    n = len(values)
+    if n < 6:
+        raise ValueError("at least six values")
+    ordered, rank, below = sorted(values), 0, 0.5 ** n
+    while below + math.comb(n, rank + 1) * 0.5 ** n <= 0.025:
+        rank += 1
+        below += math.comb(n, rank) * 0.5 ** n
+    return statistics.median(ordered), ordered[rank], ordered[n - 1 - rank]
+
+
 def within(low, high, bound):
     """The verdict on "at most bound": 'ok' below it, 'unclear' if the interval holds it, else 'FAIL'."""
     if high <= bound:
