@@ -30,10 +30,10 @@ static const struct {
 
 enum {
     HOOK_COUNT = sizeof(hook_rows) / sizeof(hook_rows[0]),
-    NAME_SLOTS = 256,
+    NAME_SLOTS = 1024,
 };
 _Static_assert(HOOK_COUNT * 4 <= VS_DRIVER_MAP_SIZE, "the map is at most half full");
-_Static_assert(HOOK_COUNT * 2 <= NAME_SLOTS && HOOK_COUNT < 255, "so is the index of names");
+_Static_assert(HOOK_COUNT * 2 <= NAME_SLOTS && HOOK_COUNT < UINT16_MAX, "so is the index of names");
 
 static uint32_t name_hash(const char *name)
 {
@@ -49,14 +49,14 @@ static uint32_t name_hash(const char *name)
 static int row_of(const char *name)
 {
     /* Filled once; threads that meet here write the same bytes. */
-    static unsigned char slots[NAME_SLOTS]; /* index + 1 */
+    static uint16_t slots[NAME_SLOTS]; /* index + 1 */
     static bool filled;
 
     if (name == NULL || name[0] != 'c' || name[1] != 'u') {
         return -1;
     }
     if (!__atomic_load_n(&filled, __ATOMIC_ACQUIRE)) {
-        unsigned char mine[NAME_SLOTS] = {0};
+        uint16_t mine[NAME_SLOTS] = {0};
 
         for (unsigned i = 0; i < HOOK_COUNT; i++) {
             uint32_t slot = name_hash(hook_rows[i].name) % NAME_SLOTS;
@@ -64,7 +64,7 @@ static int row_of(const char *name)
             while (mine[slot] != 0) {
                 slot = (slot + 1) % NAME_SLOTS;
             }
-            mine[slot] = (unsigned char)(i + 1);
+            mine[slot] = (uint16_t)(i + 1);
         }
         for (unsigned i = 0; i < NAME_SLOTS; i++) {
             __atomic_store_n(&slots[i], mine[i], __ATOMIC_RELAXED);
@@ -72,7 +72,7 @@ static int row_of(const char *name)
         __atomic_store_n(&filled, true, __ATOMIC_RELEASE);
     }
     for (uint32_t slot = name_hash(name) % NAME_SLOTS;; slot = (slot + 1) % NAME_SLOTS) {
-        unsigned char index = __atomic_load_n(&slots[slot], __ATOMIC_RELAXED);
+        uint16_t index = __atomic_load_n(&slots[slot], __ATOMIC_RELAXED);
 
         if (index == 0) {
             return -1;

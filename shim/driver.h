@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VS_DRIVER_MAP_SIZE 256 /* at least four times the hooks: two pointers each, half full */
+#define VS_DRIVER_MAP_SIZE 2048 /* at least four times the hooks: two pointers each, half full */
 
 struct vs_driver {
     uintptr_t start, end;    /* extent of libcuda's mapping */

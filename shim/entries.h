@@ -42,6 +42,21 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
 CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 
+#include "shim/submit_rows.h"
+
+#if CUDA_VERSION < 12020
+typedef struct CUgraphNodeParams_st CUgraphNodeParams;
+CUresult CUDAAPI cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
+                                CUgraphNodeParams *);
+CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode, CUgraphNodeParams *);
+CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams *);
+#endif
+
+#if CUDA_VERSION < 12030
+CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
+                                   const CUgraphEdgeData *, size_t, CUgraphNodeParams *);
+#endif
+
 /* clang-format off */
 #define VS_ENTRY_HOOKS(X) \
     X(cuInit) \
@@ -91,7 +106,28 @@ CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
     X(cuStreamBeginCaptureToGraph) \
     X(cuStreamBeginCaptureToGraph_ptsz) \
     X(cuStreamEndCapture) \
-    X(cuStreamEndCapture_ptsz)
+    X(cuStreamEndCapture_ptsz) \
+    /* work, before which open epochs get their fences */ \
+    VS_SUBMIT_ROWS(VS_SUBMIT_NAME, X) \
+    X(cuStreamWaitEvent) \
+    X(cuStreamWaitEvent_ptsz) \
+    /* the host waits, or asks */ \
+    X(cuCtxSynchronize) \
+    X(cuCtxSynchronize_v2) \
+    X(cuEventQuery) \
+    X(cuEventSynchronize) \
+    X(cuStreamQuery) \
+    X(cuStreamQuery_ptsz) \
+    X(cuStreamSynchronize) \
+    X(cuStreamSynchronize_ptsz) \
+    /* graphs that may copy to the host */ \
+    X(cuGraphAddMemcpyNode) \
+    X(cuGraphAddNode) \
+    X(cuGraphAddNode_v2) \
+    X(cuGraphExecMemcpyNodeSetParams) \
+    X(cuGraphExecNodeSetParams) \
+    X(cuGraphMemcpyNodeSetParams) \
+    X(cuGraphNodeSetParams)
 
 #define VS_ENTRY_CALLS(X) \
     X(cuCtxGetCurrent) \
@@ -107,6 +143,8 @@ CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
     X(cuDevicePrimaryCtxGetState) \
     X(cuDeviceTotalMem_v2) \
     X(cuDriverGetVersion) \
+    X(cuEventCreate) \
+    X(cuEventDestroy_v2) \
     X(cuMemAddressFree) \
     X(cuMemAddressReserve) \
     X(cuMemCreate) \

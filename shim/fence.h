@@ -2,14 +2,16 @@
  * Fences of one context: the driver's events behind the pool's fence numbers, and the rules that
  * design §4 calls the rules of fences, as far as they meet the driver.
  *
- * The process has one flag (page->unclosed): somebody has freed since the last fence. Every hook that
- * submits work tests it first, and closes the open epochs of all arenas where it is set: a fence must
- * not cover work that was submitted after the free. An entry point that is not hooked may make a
- * fence cover too much, never too little.
+ * The process has one flag (page->unclosed): somebody has freed since the last fence. Every hook
+ * that submits work tests it first, and closes the open epochs of all arenas where it is set: a
+ * fence must not cover work that was submitted after the free. An entry point that is not hooked
+ * may make a fence cover too much, never too little.
  *
- * Lock: page->gate keeps captures from beginning while a context event is recorded or waited for,
- * for either would invalidate the capture. It is one of the two locks that are held across a driver
- * call.
+ * Locks: page->gate keeps captures from beginning while a context event is recorded or waited for,
+ * for either would invalidate the capture. page->closing is held while epochs are closed, so that a
+ * thread which submits meanwhile waits until its own free has its fence. Both are held across
+ * driver calls, and none of those waits for the device. Order: closing, the pool's own, gate,
+ * page->captures.lock.
  */
 #ifndef VS_SHIM_FENCE_H
 #define VS_SHIM_FENCE_H
@@ -25,9 +27,10 @@ struct vs_fences {
     const struct vs_entries *real;
     CUcontext context;
     _Atomic(CUevent) events[VS_POOL_FENCES];
-    _Atomic(CUevent) probe;   /* never recorded: its query is as legal as a cuMemAlloc */
-    _Atomic int32_t broken;   /* the CUresult that the context died of; 0: alive */
-    /* Copies to host memory that nothing is known to have waited for yet (rule 5): see fence.c. */
+    _Atomic(CUevent) probe; /* never recorded: its query is as legal as a cuMemAlloc */
+    _Atomic int32_t broken; /* a sticky CUresult was seen, here or elsewhere; 0: none */
+    _Atomic bool unwaited;  /* old drivers: a free could not wait, for a capture was active */
+    /* Copies to host memory that nothing is known to have waited for yet: see fence_copies.h. */
     struct vs_fence_copies *copies;
 };
 
@@ -35,15 +38,16 @@ void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUc
 /* alive: the context still is, so its events can be destroyed. */
 void vs_fences_fini(struct vs_fences *fences, bool alive);
 
-/* The ops of pool/ops.h: 0, positive, or -EIO with *error (may be NULL) set to the driver's code. */
+/* The ops of pool/ops.h: 0, positive, or -EIO with *error (may be NULL) set to the driver's code.
+ */
 int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error);
 bool vs_fences_one_stream(struct vs_fences *fences);
 
-/* What the driver would answer to a plain allocation or free now: capture legality (only asked while
- * a capture is active in the process) and sticky errors (only once the context is known to be
+/* What the driver would answer to a plain allocation or free now: capture legality (only asked
+ * while a capture is active in the process) and sticky errors (only once the context is known to be
  * broken). CUDA_SUCCESS: go on. Invalidates a capture exactly where the driver's own call would. */
 CUresult vs_fences_legal(struct vs_fences *fences);
 
@@ -53,11 +57,13 @@ bool vs_fences_capturing(const struct vs_fences *fences);
 /* Rule 5, at a plain free, before it: waits where VRAMSHIM_STRICT_FREE says so. */
 CUresult vs_fences_strict(struct vs_fences *fences);
 
-/* A plain free was done. */
+/* A plain free was done, and is in the pool's open epoch: call it after that. */
 static inline void vs_fence_freed(void)
 {
     struct vs_process_page *page = vs_process_page();
 
+    /* Either the thread that is closing sees the free, or we see that it is closing. */
+    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&page->unclosed, memory_order_relaxed) != VS_UNCLOSED) {
         atomic_store_explicit(&page->unclosed, VS_UNCLOSED, memory_order_seq_cst);
     }
@@ -66,27 +72,36 @@ static inline void vs_fence_freed(void)
 void vs_fence_close_all(void);
 void vs_fence_stream_seen(CUstream stream, bool per_thread);
 
-extern __thread CUstream vs_fence_last_stream __attribute__((tls_model("initial-exec")));
+/* What this thread submitted to last, and how often epochs had been closed by then. */
+struct vs_fence_last {
+    CUstream stream;
+    uint32_t closings;
+};
+extern __thread struct vs_fence_last vs_fence_last __attribute__((tls_model("initial-exec")));
 
 /* Every hook that submits work, before the driver's call. per_thread: how the entry point reads
  * stream 0. */
 static inline void vs_fence_submit(const struct vs_guard *guard, CUstream stream, bool per_thread)
 {
+    struct vs_process_page *page = vs_process_page();
+
     if (!guard->counts) {
         return;
     }
-    if (__builtin_expect(atomic_load_explicit(&vs_process_page()->unclosed, memory_order_acquire) !=
-                             VS_CLOSED,
+    if (__builtin_expect(atomic_load_explicit(&page->unclosed, memory_order_acquire) != VS_CLOSED,
                          0)) {
         vs_fence_close_all();
     }
-    if (__builtin_expect(stream != vs_fence_last_stream, 0)) {
+    if (__builtin_expect(stream != vs_fence_last.stream ||
+                             atomic_load_explicit(&page->closings, memory_order_relaxed) !=
+                                 vs_fence_last.closings,
+                         0)) {
         vs_fence_stream_seen(stream, per_thread);
     }
 }
 
-/* Every hook whose answer can be a sticky error, after the driver's call: marks the current context
- * broken. */
+/* Every hook whose answer can be a sticky error, after the driver's call. Where it is one, every
+ * context is asked (vs_fences_legal) before it serves again. */
 void vs_fence_broken(CUresult result);
 
 static inline CUresult vs_fence_answer(const struct vs_guard *guard, CUresult result)

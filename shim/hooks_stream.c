@@ -6,6 +6,9 @@
  */
 #include "shim/capture.h"
 #include "shim/count.h"
+#include "shim/fence.h"
+#include "shim/fence_copies.h"
+#include "shim/fence_streams.h"
 #include "shim/place.h"
 
 /* The two twins of each call differ in nothing but the entry they call. */
@@ -14,6 +17,7 @@
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         VS_COUNT_ALLOW()                                                                           \
+        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, stream);                             \
         if (!recorded) {                                                                           \
@@ -32,6 +36,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         VS_COUNT_ALLOW()                                                                           \
+        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
         if (!recorded) {                                                                           \
@@ -51,6 +56,7 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_alloc alloc;                                                                     \
+        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool known = !vs_capture_records(&guard, stream, twin) &&                                  \
                      vs_count_free_begin(&guard, address, &alloc);                                 \
         CUresult result = guard.entries->name(address, stream);                                    \
@@ -65,8 +71,16 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
     VS_HOOK name(CUstream stream)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
+        struct vs_capture_call call;                                                               \
         vs_place_handle_goes();                                                                    \
-        return guard.entries->name(stream);                                                        \
+        if (guard.counts) {                                                                        \
+            vs_fence_stream_goes(stream);                                                          \
+            vs_copies_stream_goes(stream);                                                         \
+        }                                                                                          \
+        vs_capture_stream_goes(&call, &guard, stream);                                             \
+        CUresult result = guard.entries->name(stream);                                             \
+        vs_capture_stream_gone(&call, result);                                                     \
+        return result;                                                                             \
     }
 
 STREAM_DESTROY(cuStreamDestroy)
@@ -79,40 +93,43 @@ VS_HOOK cuMemPoolDestroy(CUmemoryPool pool)
     return guard.entries->cuMemPoolDestroy(pool);
 }
 
-#define BEGIN(name, parameters, arguments)                                                         \
+#define BEGIN(name, twin, parameters, arguments)                                                   \
     VS_HOOK name parameters                                                                        \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
+        struct vs_capture_call call;                                                               \
+        vs_capture_begins(&call, &guard, stream, twin);                                            \
         CUresult result = guard.entries->name arguments;                                           \
-        if (guard.counts) {                                                                        \
-            vs_capture_begun(result);                                                              \
-        }                                                                                          \
+        vs_capture_begun(&call, result);                                                           \
         return result;                                                                             \
     }
 
-#define END(name)                                                                                  \
+#define END(name, twin)                                                                            \
     VS_HOOK name(CUstream stream, CUgraph *graph)                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
+        struct vs_capture_call call;                                                               \
+        vs_capture_ends(&call, &guard, stream, twin);                                              \
         CUresult result = guard.entries->name(stream, graph);                                      \
-        if (guard.counts) {                                                                        \
-            vs_capture_ended(result);                                                              \
-        }                                                                                          \
+        vs_capture_ended(&call);                                                                   \
         return result;                                                                             \
     }
 
-BEGIN(cuStreamBeginCapture, (CUstream stream), (stream))
-BEGIN(cuStreamBeginCapture_ptsz, (CUstream stream), (stream))
-BEGIN(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+#define MODE_PARAMETERS (CUstream stream, CUstreamCaptureMode mode)
+
+BEGIN(cuStreamBeginCapture, VS_CAPTURE_LEGACY, (CUstream stream), (stream))
+BEGIN(cuStreamBeginCapture_ptsz, VS_CAPTURE_PER_THREAD, (CUstream stream), (stream))
+BEGIN(cuStreamBeginCapture_v2, VS_CAPTURE_LEGACY, MODE_PARAMETERS, (stream, mode))
+BEGIN(cuStreamBeginCapture_v2_ptsz, VS_CAPTURE_PER_THREAD, MODE_PARAMETERS, (stream, mode))
 
 #define TO_GRAPH_PARAMETERS                                                                        \
     (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,                              \
      const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
 #define TO_GRAPH_ARGUMENTS (stream, graph, dependencies, edges, count, mode)
 
-BEGIN(cuStreamBeginCaptureToGraph, TO_GRAPH_PARAMETERS, TO_GRAPH_ARGUMENTS)
-BEGIN(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH_PARAMETERS, TO_GRAPH_ARGUMENTS)
+BEGIN(cuStreamBeginCaptureToGraph, VS_CAPTURE_LEGACY, TO_GRAPH_PARAMETERS, TO_GRAPH_ARGUMENTS)
+BEGIN(cuStreamBeginCaptureToGraph_ptsz, VS_CAPTURE_PER_THREAD, TO_GRAPH_PARAMETERS,
+      TO_GRAPH_ARGUMENTS)
 
-END(cuStreamEndCapture)
-END(cuStreamEndCapture_ptsz)
+END(cuStreamEndCapture, VS_CAPTURE_LEGACY)
+END(cuStreamEndCapture_ptsz, VS_CAPTURE_PER_THREAD)

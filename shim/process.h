@@ -27,19 +27,46 @@ enum vs_process_state {
     VS_PROCESS_OFF      /* an internal fault: said once, calls pass through */
 };
 
+/* An active capture, or a stream of another context that joined one: see capture.c. */
+struct vs_capture_row {
+    const void *stream;  /* a default stream of a thread is told apart by the thread */
+    const void *thread;  /* else NULL */
+    const void *context; /* NULL = unknown: it may be any */
+    uint32_t born;
+    bool joined;
+};
+
+enum { VS_CAPTURE_ROWS = 64 };
+
+struct vs_captures {
+    struct vs_lock lock; /* a leaf */
+    uint32_t born;       /* the last row's */
+    uint32_t count;      /* of rows in use, from the first on */
+    uint32_t begun;      /* of those, captures and not streams that joined one */
+    uint32_t lost;       /* captures that found no row: any context may be theirs */
+    bool lost_joined;    /* the same of streams that joined one */
+    struct vs_capture_row row[VS_CAPTURE_ROWS];
+};
+
 struct vs_process_page {
     _Atomic uint32_t state;
-    _Atomic int32_t active_captures; /* stream captures begun and not ended, process-wide */
-    pid_t owner;                     /* valid when state is not UNARMED */
-    pthread_mutex_t arming;          /* all zero is an unlocked mutex */
-    struct vs_lock primaries;        /* of hooks_context.c */
-    struct vs_lock contexts;         /* of place.c */
-    _Atomic bool pool_on;            /* plain allocations are served by arenas */
+    _Atomic int32_t active_captures;    /* stream captures begun and not ended, process-wide */
+    pid_t owner;                        /* valid when state is not UNARMED */
+    pthread_mutex_t arming;             /* all zero is an unlocked mutex */
+    struct vs_lock primaries;           /* of hooks_context.c */
+    struct vs_lock contexts;            /* of place.c */
+    _Atomic bool pool_on;               /* plain allocations are served by arenas */
     _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
     _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
     _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
     bool options_loaded;
     int options_result;
+    struct vs_captures captures;
+    pthread_mutex_t gate;    /* of fence.c and capture.c */
+    pthread_mutex_t closing; /* of fence_close.c */
+    /* Of fence.h: apart, for every submission reads them and every free may write. */
+    _Alignas(64) _Atomic uint32_t unclosed;
+    _Atomic uint32_t closings; /* how often epochs were closed */
 };
 
 extern struct vs_process_page *vs_process_current; /* never NULL; read by vs_process_page() */

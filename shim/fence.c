@@ -1,0 +1,300 @@
+/*
+ * The fences of one context (see fence.h): driver events, and what a free owes the program.
+ *
+ * Rule 1, never more than the driver: a fence is recorded where the pool closes an epoch; which is
+ * before the next submission (fence_close.c). Rule 4, captures: a context event is recorded and
+ * ordered only while no stream of the context captures and none can begin (page->gate).
+ *
+ * Drivers without context events (before 12.5): the wait happens in the free itself
+ * (vs_fences_strict, whatever VRAMSHIM_STRICT_FREE says), so every fence has passed when it is
+ * recorded, and nothing is ever ordered on the device. Where that wait would break a capture, the
+ * driver's own free is made to wait: of a private allocation.
+ *
+ * A context is never current by luck here: events are made with it pushed, all else names it.
+ */
+#include "shim/fence.h"
+
+#include "shim/arm.h"
+#include "shim/capture.h"
+#include "shim/fence_copies.h"
+#include "shim/fence_driver.h"
+
+#include <errno.h>
+
+static bool has_context_events(const struct vs_entries *real)
+{
+    return real->cuCtxRecordEvent != NULL && real->cuCtxWaitEvent != NULL &&
+           real->cuEventQuery != NULL && real->cuEventSynchronize != NULL;
+}
+
+void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context)
+{
+    for (unsigned i = 0; i < VS_POOL_FENCES; i++) {
+        atomic_init(&fences->events[i], NULL);
+    }
+    atomic_init(&fences->probe, NULL);
+    atomic_init(&fences->broken, 0);
+    atomic_init(&fences->unwaited, false);
+    fences->real = real;
+    fences->context = context;
+    fences->copies = vs_copies_of(context);
+}
+
+void vs_fences_fini(struct vs_fences *fences, bool alive)
+{
+    for (unsigned i = 0; i < VS_POOL_FENCES && alive; i++) {
+        vs_fence_event_free(fences->real, atomic_exchange(&fences->events[i], NULL));
+    }
+    if (alive) {
+        vs_fence_event_free(fences->real, atomic_exchange(&fences->probe, NULL));
+    }
+    vs_copies_forget(fences->copies, fences->real, alive);
+    fences->copies = NULL;
+}
+
+/* Made when it is first wanted. */
+static CUresult event_at(struct vs_fences *fences, _Atomic(CUevent) *slot, CUevent *event)
+{
+    CUevent expected = NULL;
+    CUresult result;
+
+    *event = atomic_load_explicit(slot, memory_order_acquire);
+    if (__builtin_expect(*event != NULL, 1)) {
+        return CUDA_SUCCESS;
+    }
+    result = vs_fence_event_new(fences->real, fences->context, event);
+    if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(slot, &expected, *event)) {
+        vs_fence_event_free(fences->real, *event);
+        *event = expected;
+    }
+    return result;
+}
+
+static bool is_capture_error(CUresult result)
+{
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+static int fault(struct vs_fences *fences, CUresult result, CUresult *error)
+{
+    if (result == CUDA_SUCCESS) {
+        return 0;
+    }
+    if (vs_fence_is_sticky(result)) {
+        atomic_store_explicit(&fences->broken, (int32_t)result, memory_order_relaxed);
+    }
+    if (error != NULL) {
+        *error = result;
+    }
+    return -EIO;
+}
+
+static CUresult wait_for_context(struct vs_fences *fences);
+
+/* cuCtxRecordEvent or cuCtxWaitEvent, with no capture about. Positive: one is. */
+static int with_gate(struct vs_fences *fences, CUresult (*call)(CUcontext, CUevent), CUevent event,
+                     CUresult *error)
+{
+    pthread_mutex_t *gate = &vs_process_page()->gate;
+    CUresult result;
+
+    pthread_mutex_lock(gate);
+    if (vs_capture_in(fences->context)) {
+        pthread_mutex_unlock(gate);
+        return 1;
+    }
+    result = call(fences->context, event);
+    pthread_mutex_unlock(gate);
+    /* A capture that was begun behind our back: it is lost, as it would be by the driver's word. */
+    return is_capture_error(result) ? 1 : fault(fences, result, error);
+}
+
+int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
+{
+    CUevent event;
+    CUresult result;
+
+    if (!has_context_events(fences->real)) {
+        if (!atomic_load_explicit(&fences->unwaited, memory_order_acquire)) {
+            return 0;
+        }
+        if (vs_capture_in(fences->context)) {
+            return 1;
+        }
+        atomic_store_explicit(&fences->unwaited, false, memory_order_release);
+        result = wait_for_context(fences);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* a capture began meanwhile */
+            atomic_store_explicit(&fences->unwaited, true, memory_order_release);
+            return 1;
+        }
+        return fault(fences, result, error);
+    }
+    result = event_at(fences, &fences->events[fence], &event);
+    if (result != CUDA_SUCCESS) {
+        return fault(fences, result, error);
+    }
+    return with_gate(fences, fences->real->cuCtxRecordEvent, event, error);
+}
+
+int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error)
+{
+    CUevent event = atomic_load_explicit(&fences->events[fence], memory_order_acquire);
+
+    if (event == NULL) {
+        return 1;
+    }
+    return with_gate(fences, fences->real->cuCtxWaitEvent, event, error);
+}
+
+static int ask(struct vs_fences *fences, CUresult (*call)(CUevent), uint32_t fence, CUresult *error)
+{
+    CUevent event = atomic_load_explicit(&fences->events[fence], memory_order_acquire);
+    CUresult result;
+
+    if (event == NULL) {
+        return 0; /* an old driver: it was waited for in the free */
+    }
+    result = vs_fence_event_ask(fences->real, fences->context, call, event);
+    return result == CUDA_ERROR_NOT_READY ? 1 : fault(fences, result, error);
+}
+
+int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error)
+{
+    return ask(fences, fences->real->cuEventQuery, fence, error);
+}
+
+int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error)
+{
+    return ask(fences, fences->real->cuEventSynchronize, fence, error);
+}
+
+CUresult vs_fences_legal(struct vs_fences *fences)
+{
+    int32_t broken = atomic_load_explicit(&fences->broken, memory_order_relaxed);
+    const struct vs_entries *real = fences->real;
+    CUevent event;
+    CUresult result;
+
+    if (__builtin_expect(broken == 0 && !vs_capture_active(), 1) || real->cuEventQuery == NULL) {
+        return CUDA_SUCCESS;
+    }
+    result = event_at(fences, &fences->probe, &event);
+    if (result != CUDA_SUCCESS) {
+        return vs_fence_is_sticky(result) ? result : CUDA_SUCCESS;
+    }
+    /* In the thread's own mode: that is the question. */
+    result = real->cuEventQuery(event);
+    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+        bool entered = vs_fence_enter(real, fences->context);
+
+        result = real->cuEventQuery(event);
+        vs_fence_leave(real, entered);
+    }
+    if (result == CUDA_SUCCESS && broken != 0) { /* it was another context's */
+        atomic_compare_exchange_strong(&fences->broken, &broken, 0);
+    }
+    return result;
+}
+
+bool vs_fences_capturing(const struct vs_fences *fences)
+{
+    return vs_capture_in(fences->context);
+}
+
+/* Waits as the driver's free does, by a free: legal in every capture (in the relaxed mode). */
+static CUresult wait_as_a_free(struct vs_fences *fences)
+{
+    const struct vs_entries *real = fences->real;
+    bool entered = vs_fence_enter(real, fences->context);
+    CUstreamCaptureMode mode = vs_fence_relax(real);
+    CUdeviceptr address = 0;
+    CUresult result = real->cuMemAlloc_v2(&address, 1);
+
+    if (result == CUDA_SUCCESS) {
+        result = real->cuMemFree_v2(address);
+    }
+    vs_fence_unrelax(real, mode);
+    vs_fence_leave(real, entered);
+    return result;
+}
+
+/* Waits for what was submitted to the context, no matter what captures. */
+static CUresult wait_for_context(struct vs_fences *fences)
+{
+    static _Atomic bool captures_seen;
+    const struct vs_entries *real = fences->real;
+    CUstreamCaptureMode mode;
+    CUresult result;
+    CUevent event;
+    bool entered;
+
+    if (vs_capture_active()) {
+        atomic_store_explicit(&captures_seen, true, memory_order_relaxed);
+    }
+    if (has_context_events(real) &&
+        vs_fence_event_new(real, fences->context, &event) == CUDA_SUCCESS) {
+        CUresult error = CUDA_SUCCESS;
+        int recorded = with_gate(fences, real->cuCtxRecordEvent, event, &error);
+
+        if (recorded == 0) {
+            error = vs_fence_event_ask(real, fences->context, real->cuEventSynchronize, event);
+        }
+        vs_fence_event_free(real, event);
+        if (recorded <= 0) {
+            return error;
+        }
+    }
+    /* A synchronisation would break a capture that begins meanwhile, in another thread. */
+    if (atomic_load_explicit(&captures_seen, memory_order_relaxed) ||
+        real->cuCtxSynchronize == NULL) {
+        result = wait_as_a_free(fences);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || real->cuCtxSynchronize == NULL ||
+            vs_capture_in(fences->context)) {
+            return result;
+        }
+    }
+    entered = vs_fence_enter(real, fences->context);
+    mode = vs_fence_relax(real);
+    result = real->cuCtxSynchronize();
+    vs_fence_unrelax(real, mode);
+    vs_fence_leave(real, entered);
+    return result;
+}
+
+/* Copies that were waited for with the whole context need not be again. */
+static CUresult wait_for_all(struct vs_fences *fences)
+{
+    CUresult result = wait_for_context(fences);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* wait_as_a_free had nothing to free */
+        atomic_store_explicit(&fences->unwaited, true, memory_order_release);
+        return CUDA_SUCCESS;
+    }
+    if (result != CUDA_SUCCESS) {
+        fault(fences, result, NULL);
+    }
+    return result;
+}
+
+CUresult vs_fences_strict(struct vs_fences *fences)
+{
+    int strict = vs_arm_resolved()->strict_free;
+    bool whole = false;
+    CUresult result;
+
+    if (__builtin_expect(strict == VS_STRICT_FREE_ON || !has_context_events(fences->real), 0)) {
+        return wait_for_all(fences);
+    }
+    if (__builtin_expect(strict == VS_STRICT_FREE_OFF || !vs_copies_any(fences->copies), 1)) {
+        return CUDA_SUCCESS;
+    }
+    result = vs_copies_wait(fences->copies, fences->real, &whole);
+    if (whole) {
+        result = wait_for_all(fences);
+    }
+    if (result != CUDA_SUCCESS) {
+        fault(fences, result, NULL);
+    }
+    return result;
+}

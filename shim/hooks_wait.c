@@ -1,0 +1,119 @@
+/*
+ * Hooks: the host waits or asks, a stream waits for an event, a graph gets a node that copies.
+ *
+ * Nothing here is work, but for cuStreamWaitEvent: what comes after it waits for another stream, or
+ * another process, and a fence must not. The rest hears of sticky errors, and of copies to host
+ * memory that have been waited for (fence_copies.h).
+ */
+#include "shim/capture.h"
+#include "shim/fence.h"
+#include "shim/fence_copies.h"
+
+#define STREAM_WAITS(name, twin)                                                                   \
+    VS_HOOK name(CUstream stream, CUevent event, unsigned int flags)                               \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        struct vs_capture_call call;                                                               \
+        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
+        vs_capture_joins(&call, &guard, stream, twin);                                             \
+        CUresult result = guard.entries->name(stream, event, flags);                               \
+        vs_capture_joined(&call);                                                                  \
+        return vs_fence_answer(&guard, result);                                                    \
+    }
+
+STREAM_WAITS(cuStreamWaitEvent, VS_CAPTURE_LEGACY)
+STREAM_WAITS(cuStreamWaitEvent_ptsz, VS_CAPTURE_PER_THREAD)
+
+/* A stream that was waited for, or found idle. */
+#define STREAM_PASSED(name, per_thread)                                                            \
+    VS_HOOK name(CUstream stream)                                                                  \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        uint32_t since = vs_copies_waits();                                                        \
+        CUresult result = guard.entries->name(stream);                                             \
+        if (result == CUDA_SUCCESS) {                                                              \
+            vs_copies_waited_stream(&guard, stream, per_thread, since);                            \
+        }                                                                                          \
+        return vs_fence_answer(&guard, result);                                                    \
+    }
+
+STREAM_PASSED(cuStreamQuery, false)
+STREAM_PASSED(cuStreamQuery_ptsz, true)
+STREAM_PASSED(cuStreamSynchronize, false)
+STREAM_PASSED(cuStreamSynchronize_ptsz, true)
+
+VS_HOOK cuCtxSynchronize(void)
+{
+    VS_HOOK_ENTER(cuCtxSynchronize)
+    uint32_t since = vs_copies_waits();
+    CUresult result = guard.entries->cuCtxSynchronize();
+
+    if (result == CUDA_SUCCESS) {
+        vs_copies_waited_context(&guard, NULL, since);
+    }
+    return vs_fence_answer(&guard, result);
+}
+
+VS_HOOK cuCtxSynchronize_v2(CUcontext context)
+{
+    VS_HOOK_ENTER(cuCtxSynchronize_v2)
+    uint32_t since = vs_copies_waits();
+    CUresult result = guard.entries->cuCtxSynchronize_v2(context);
+
+    if (result == CUDA_SUCCESS) {
+        vs_copies_waited_context(&guard, context, since);
+    }
+    return vs_fence_answer(&guard, result);
+}
+
+VS_HOOK cuEventQuery(CUevent event)
+{
+    VS_HOOK_ENTER(cuEventQuery)
+    return vs_fence_answer(&guard, guard.entries->cuEventQuery(event));
+}
+
+VS_HOOK cuEventSynchronize(CUevent event)
+{
+    VS_HOOK_ENTER(cuEventSynchronize)
+    return vs_fence_answer(&guard, guard.entries->cuEventSynchronize(event));
+}
+
+#if CUDA_VERSION >= 12020
+#define IS_COPY(parameters) ((parameters)->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+#else
+#define IS_COPY(parameters) true
+#endif
+
+/* copies: what is only read after the driver said yes. */
+#define GRAPH_NODE(name, parameters, arguments, copies)                                            \
+    VS_HOOK name parameters                                                                        \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name arguments;                                           \
+        if (result == CUDA_SUCCESS && vs_copies_wanted(&guard) && (copies)) {                      \
+            vs_copies_graph_node(&guard);                                                          \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+GRAPH_NODE(cuGraphAddMemcpyNode,
+           (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t count,
+            const CUDA_MEMCPY3D *copy, CUcontext context),
+           (node, graph, after, count, copy, context), vs_copies_3d_to_host(&guard, copy))
+GRAPH_NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D *copy), (node, copy),
+           vs_copies_3d_to_host(&guard, copy))
+GRAPH_NODE(cuGraphExecMemcpyNodeSetParams,
+           (CUgraphExec graph, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
+           (graph, node, copy, context), vs_copies_3d_to_host(&guard, copy))
+GRAPH_NODE(cuGraphAddNode,
+           (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t count,
+            CUgraphNodeParams *what),
+           (node, graph, after, count, what), IS_COPY(what))
+GRAPH_NODE(cuGraphAddNode_v2,
+           (CUgraphNode * node, CUgraph graph, const CUgraphNode *after,
+            const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *what),
+           (node, graph, after, edges, count, what), IS_COPY(what))
+GRAPH_NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *what), (node, what),
+           IS_COPY(what))
+GRAPH_NODE(cuGraphExecNodeSetParams, (CUgraphExec graph, CUgraphNode node, CUgraphNodeParams *what),
+           (graph, node, what), IS_COPY(what))
