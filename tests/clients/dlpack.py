@@ -63,7 +63,11 @@ def torch_and_numba(torch, cuda, numpy):
 
 def torch_and_jax(torch, jax):
     from jax import dlpack, numpy as jnp
-    if jax.devices()[0].platform not in ("gpu", "cuda"):
+    try:
+        platform = jax.devices()[0].platform
+    except RuntimeError:  # its plugin does not get along with what is loaded already
+        platform = "none"
+    if platform not in ("gpu", "cuda"):
         print("jax has no GPU here")
         return
     for n in (128, 1 << 18):
