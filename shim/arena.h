@@ -13,6 +13,7 @@
 #define VS_SHIM_ARENA_H
 
 #include "pool/pool.h"
+#include "report/ledger.h"
 #include "shim/fence.h"
 #include "shim/guard.h"
 #include "shim/place.h"
@@ -23,15 +24,23 @@ struct vs_arena;
  * context, VRAMSHIM_POOL=off, the pool is off by itself): the driver serves. */
 struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard);
 
-/* The arena that an address belongs to, whatever is current; NULL: none. */
+/* The arena that an address belongs to, whatever is current; NULL: none that can be used. */
 struct vs_arena *vs_arena_of_address(CUdeviceptr address);
+
+/* Does the address lie in memory of an arena, even one that cannot be used now? Then it must not
+ * reach the driver, which would free the whole of what lies there. */
+bool vs_arena_claims(CUdeviceptr address);
 
 void vs_arena_leave(struct vs_arena *arena);
 
-/* Allocation and free as the driver would answer them, capture legality and sticky errors included.
- * Count nothing. */
+/* Allocation as the driver would answer it, capture legality and sticky errors included. *verdict
+ * is set when the answer is CUDA_ERROR_OUT_OF_MEMORY. Counts nothing. */
 CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, size_t bytes,
-                        CUdeviceptr *address);
+                        CUdeviceptr *address, enum vs_verdict *verdict);
+
+/* Free, in two steps: may_free answers as the driver would before it frees anything (legality, a
+ * broken context), and waits where a plain free has to; then the books; then the free itself. */
+CUresult vs_arena_may_free(struct vs_arena *arena);
 CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address);
 
 /* Calls visit for each living arena, which it holds meanwhile. */
@@ -39,10 +48,31 @@ void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data
 
 struct vs_pool *vs_arena_pool(struct vs_arena *arena);
 struct vs_fences *vs_arena_fences(struct vs_arena *arena);
+CUcontext vs_arena_context(const struct vs_arena *arena);
+bool vs_arena_is_native(const struct vs_arena *arena);
+struct vs_place vs_arena_place(const struct vs_arena *arena);
 
-/* A context is about to end, has ended, or did not after all (identity as of place.h). */
+/* How the pools of a device stand, summed. */
+void vs_arena_stats(CUdevice device, struct vs_ledger_pool_stats *out);
+
+/* Tells the ledger so; of every device that has had a pool, at the end of the process. The second
+ * makes no call that could wait for what the calling thread holds itself. */
+void vs_arena_publish(CUdevice device);
+void vs_arena_publish_all(void);
+
+/*
+ * The end of a context, around the driver's call:
+ *     vs_arena_context_ends(handle);               no arena is made for that handle meanwhile
+ *     identity = …its identity (place.h)…;
+ *     vs_arena_context_goes(identity);             nobody comes in; waits for those inside
+ *     …the driver's call…
+ *     vs_arena_context_gone(identity), or …_stays
+ *     vs_arena_context_ended(handle);
+ */
+void vs_arena_context_ends(CUcontext handle);
 void vs_arena_context_goes(uint64_t identity);
 void vs_arena_context_gone(uint64_t identity);
 void vs_arena_context_stays(uint64_t identity);
+void vs_arena_context_ended(CUcontext handle);
 
 #endif

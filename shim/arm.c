@@ -14,16 +14,26 @@
 #include "report/sys.h"
 #include "shim/devices.h"
 #include "shim/process.h"
+#include "shim/sanitizer.h"
 #include "shim/say.h"
 #include "shim/text.h"
 
 #include <unistd.h>
 
-static struct vs_options options; /* written before the state is ARMED, read-only afterwards */
+/* Both written before the state is ARMED, read-only afterwards. */
+static struct vs_options options;
+static struct vs_arm_device sizes[VS_LEDGER_MAX_DEVICES];
 
 const struct vs_options *vs_arm_resolved(void)
 {
     return &options;
+}
+
+const struct vs_arm_device *vs_arm_device(unsigned device)
+{
+    static const struct vs_arm_device unknown;
+
+    return device < VS_LEDGER_MAX_DEVICES ? &sizes[device] : &unknown;
 }
 
 static bool caps_given(void)
@@ -83,10 +93,46 @@ static void say_problem(const char *line)
     vs_say(VS_SAY_ERROR, "%s", line);
 }
 
+/* What a cap holds for, and what not; the announcement says the same. */
+static void note_caps(bool pool)
+{
+    bool own = options.given[VS_OPTION_LIMIT] || options.given[VS_OPTION_FRACTION];
+
+    if (own && pool) {
+        vs_ledger_note(
+            "cap-pool-only",
+            "the cap holds for what cuMemAlloc and cudaMalloc take; this version does not "
+            "limit other kinds of device memory");
+    }
+    if ((own && !pool) || options.given[VS_OPTION_GROUP_LIMIT]) {
+        vs_ledger_note("cap-not-enforced",
+                       own && !pool ? "a cap is set, but the pool is off, and this version limits "
+                                      "nothing else"
+                                    : "a group's cap is set, but this version does not enforce it");
+    }
+}
+
+/* Whether a pool serves, and why not where it was not turned off. compute-sanitizer finds accesses
+ * out of bounds and after free by allocation: a pool would hide them. */
+static bool pool_wanted(void)
+{
+    if (!options.pool) {
+        return false;
+    }
+    if (vs_sanitizer_present()) {
+        vs_ledger_note("pool-off", "compute-sanitizer is at work, and pooling would hide what it "
+                                   "looks for: the driver allocates, as with VRAMSHIM_POOL=off");
+        vs_say(VS_SAY_RESOLVED, "compute-sanitizer is at work: the pool is off");
+        return false;
+    }
+    return true;
+}
+
 /* With the lock held. */
 static enum vs_process_state open_books(struct vs_devices *devices)
 {
     int error = vs_ledger_open(vs_process_start_ns());
+    bool pool;
 
     vs_options_announce(&options, &vs_options_to_stderr);
     if (error != 0) {
@@ -95,10 +141,12 @@ static enum vs_process_state open_books(struct vs_devices *devices)
     }
     for (unsigned i = 0; i < devices->count; i++) {
         vs_ledger_add_device(i, &devices->device[i]);
+        sizes[i] =
+            (struct vs_arm_device){devices->device[i].total_bytes, devices->device[i].limit_bytes};
     }
-    if (caps_given()) {
-        vs_ledger_note("cap-not-enforced", "a cap is set, but this version does not enforce caps");
-    }
+    pool = pool_wanted();
+    note_caps(pool);
+    atomic_store_explicit(&vs_process_page()->pool_on, pool, memory_order_relaxed);
     vs_report_claim(options.report, say_problem);
     return VS_PROCESS_ARMED;
 }

@@ -22,4 +22,12 @@ void vs_arm(const struct vs_driver *driver);
 /* The options in force; valid once armed. */
 const struct vs_options *vs_arm_resolved(void);
 
+/* What is known of a device since arming; all 0 for one that is not there. */
+struct vs_arm_device {
+    uint64_t total_bytes;
+    uint64_t limit_bytes; /* this process's cap; 0 = none */
+};
+
+const struct vs_arm_device *vs_arm_device(unsigned device);
+
 #endif

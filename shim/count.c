@@ -35,11 +35,11 @@ static uint64_t driver_free(const struct vs_entries *real, uint32_t device)
 }
 
 static void count_failure(const struct vs_entries *real, CUresult result, uint32_t device,
-                          size_t bytes)
+                          size_t bytes, enum vs_verdict verdict)
 {
     switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
-        vs_ledger_oom(device, bytes, driver_free(real, device), VS_VERDICT_DEVICE_FULL);
+        vs_ledger_oom(device, bytes, driver_free(real, device), verdict);
         break;
     case CUDA_ERROR_NOT_INITIALIZED:
     case CUDA_ERROR_INVALID_CONTEXT:
@@ -80,7 +80,7 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
         place.device = 0;
     }
     if (result != CUDA_SUCCESS) {
-        count_failure(real, result, (uint32_t)place.device, request->bytes);
+        count_failure(real, result, (uint32_t)place.device, request->bytes, VS_VERDICT_DEVICE_FULL);
         return;
     }
     vs_ledger_alloc(&(struct vs_alloc){.address = at,
@@ -88,6 +88,32 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
                                        .context = place.context,
                                        .device = (uint32_t)place.device,
                                        .kind = request->kind});
+}
+
+void vs_count_pool_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr address,
+                         struct vs_place place, size_t bytes, enum vs_verdict verdict)
+{
+    if (!vs_process_counts()) {
+        return;
+    }
+    if (result != CUDA_SUCCESS) {
+        count_failure(&guard->driver->real, result, (uint32_t)place.device, bytes, verdict);
+        return;
+    }
+    vs_ledger_alloc(&(struct vs_alloc){.address = address,
+                                       .bytes = bytes,
+                                       .context = place.context,
+                                       .device = (uint16_t)place.device,
+                                       .kind = VS_KIND_POOL});
+}
+
+void vs_count_pool_free(const struct vs_guard *guard, CUdeviceptr address)
+{
+    struct vs_alloc alloc;
+
+    if (guard->counts && vs_process_counts()) {
+        vs_ledger_free_at_once(address, &alloc);
+    }
 }
 
 bool vs_count_free_begin(const struct vs_guard *guard, CUdeviceptr address, struct vs_alloc *alloc)

@@ -6,6 +6,7 @@
 
 #include "report/ledger.h"
 #include "shim/guard.h"
+#include "shim/place.h"
 
 /* False where no memory may be taken: a cap was refused. Arms the shim where nothing has yet. */
 bool vs_count_allowed(const struct vs_guard *guard);
@@ -28,6 +29,14 @@ struct vs_count_request {
  * success. */
 void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr const *address,
                     const struct vs_count_request *request);
+
+/* The same for memory of a pool. verdict: of an out-of-memory. Before the arena is left. */
+void vs_count_pool_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr address,
+                         struct vs_place place, size_t bytes, enum vs_verdict verdict);
+
+/* The whole free of memory of a pool, before the pool's own: nobody else can be given the address
+ * until then. */
+void vs_count_pool_free(const struct vs_guard *guard, CUdeviceptr address);
 
 /* Frees what starts at address with the call that follows, and counts it:
  *     struct vs_alloc alloc;

@@ -10,6 +10,7 @@
 
 #include "report/lock.h"
 #include "report/sys.h"
+#include "shim/arena.h"
 #include "shim/arm.h"
 #include "shim/escape.h"
 #include "shim/process.h"
@@ -78,6 +79,7 @@ static void write_report(enum vs_end end, int exit_code)
     writing = true;
     vs_lock_end_begins();
     vs_escape_note();
+    vs_arena_publish_all();
     count = vs_options_dump(vs_arm_resolved(), &dump);
     vs_report_write(end, exit_code, dump.options, count);
     writing = false;

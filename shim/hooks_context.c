@@ -7,8 +7,13 @@
  * (page->primaries), across the driver's call. The last release may wait for work that another
  * thread has yet to allow, so nobody waits for the lock longer than a moment: then the books may be
  * wrong, but nothing hangs.
+ *
+ * The context's arena takes no users from before the driver's call until it is known whether the
+ * context is gone.
  */
 #include "report/sys.h"
+#include "shim/arena.h"
+#include "shim/capture.h"
 #include "shim/count.h"
 #include "shim/place.h"
 #include "shim/process.h"
@@ -41,18 +46,34 @@ static void unlock_primaries(struct vs_lock *lock)
 static CUresult after_end(CUcontext context, uint64_t identity, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
+        vs_capture_context_gone(context);
+        vs_arena_context_gone(identity);
         vs_count_context_gone(identity);
     } else {
         vs_place_context_stays(context, identity);
+        vs_arena_context_stays(identity);
     }
+    vs_arena_context_ended(context);
     return result;
+}
+
+/* Before the driver's call. */
+static uint64_t before_end(CUcontext context)
+{
+    uint64_t identity;
+
+    vs_arena_context_ends(context);
+    vs_capture_context_goes();
+    identity = vs_place_context_goes(context);
+    vs_arena_context_goes(identity);
+    return identity;
 }
 
 #define CONTEXT_DESTROY(name)                                                                      \
     VS_HOOK name(CUcontext context)                                                                \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        uint64_t identity = vs_place_context_goes(context);                                        \
+        uint64_t identity = before_end(context);                                                   \
         return after_end(context, identity, guard.entries->name(context));                         \
     }
 
@@ -77,7 +98,7 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         CUcontext context = vs_place_primary(device);                                              \
-        uint64_t identity = vs_place_context_goes(context);                                        \
+        uint64_t identity = before_end(context);                                                   \
         return after_end(context, identity, guard.entries->name(device));                          \
     }
 
@@ -85,16 +106,22 @@ PRIMARY_RESET(cuDevicePrimaryCtxReset)
 PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
 
 /* A release ends the context only if it was the last, which is known only afterwards. */
-static void after_release(const struct vs_guard *guard, CUdevice device)
+static void after_release(const struct vs_guard *guard, CUdevice device, CUcontext context,
+                          CUresult result, uint64_t identity)
 {
+    const struct vs_entries *real = guard->driver == NULL ? NULL : &guard->driver->real;
     unsigned int flags = 0;
     int active = 1;
 
-    if (guard->driver != NULL && guard->driver->real.cuDevicePrimaryCtxGetState != NULL &&
-        guard->driver->real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
-        active == 0) {
-        vs_count_context_gone(vs_place_context_goes(vs_place_primary(device)));
+    if (result == CUDA_SUCCESS && real != NULL && real->cuDevicePrimaryCtxGetState != NULL &&
+        real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
+        vs_capture_context_gone(context);
+        vs_arena_context_gone(identity);
+        vs_count_context_gone(vs_place_context_goes(context));
+    } else {
+        vs_arena_context_stays(identity);
     }
+    vs_arena_context_ended(context);
 }
 
 #define PRIMARY_RELEASE(name)                                                                      \
@@ -102,10 +129,13 @@ static void after_release(const struct vs_guard *guard, CUdevice device)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_lock *lock = lock_primaries(&guard);                                             \
+        CUcontext context = vs_place_primary(device);                                              \
+        vs_arena_context_ends(context);                                                            \
+        vs_capture_context_goes();                                                                 \
+        uint64_t identity = vs_place_known(context);                                               \
+        vs_arena_context_goes(identity);                                                           \
         CUresult result = guard.entries->name(device);                                             \
-        if (result == CUDA_SUCCESS) {                                                              \
-            after_release(&guard, device);                                                         \
-        }                                                                                          \
+        after_release(&guard, device, context, result, identity);                                  \
         unlock_primaries(lock);                                                                    \
         return result;                                                                             \
     }

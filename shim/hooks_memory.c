@@ -1,12 +1,17 @@
 /*
- * Hooks: plain and managed device memory. The driver allocates; we count what it did.
+ * Hooks: plain and managed device memory. Plain memory comes from the arena of the current context,
+ * where there is one (arena.h); everything else the driver allocates, and we count what it did.
  *
- * A free takes the allocation off the books before the driver's call, for the driver may hand the
- * address to another thread before that call returns.
+ * A free takes the allocation off the books before it is done, for the address may be handed to
+ * another thread before the call returns. Frees of an arena's memory are recognised whatever state
+ * the process is in, and never reach the driver. What is refused for its arguments is refused by
+ * the driver itself.
  */
+#include "shim/arena.h"
 #include "shim/count.h"
+#include "shim/ipc.h"
 
-/* The first ABI, with 32-bit addresses. */
+/* The first ABI, with 32-bit addresses: the driver's. */
 VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
     VS_HOOK_ENTER(cuMemAlloc)
@@ -19,12 +24,33 @@ VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     return result;
 }
 
+/* From an arena, which is left. */
+static CUresult alloc_in(struct vs_arena *arena, const struct vs_guard *guard, CUdeviceptr *address,
+                         size_t bytes)
+{
+    enum vs_verdict verdict = VS_VERDICT_DEVICE_FULL;
+    CUdeviceptr at = 0;
+    CUresult result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+
+    if (result == CUDA_SUCCESS) {
+        *address = at;
+    }
+    vs_count_pool_alloc(guard, result, at, vs_arena_place(arena), bytes, verdict);
+    vs_arena_leave(arena);
+    return vs_fence_answer(guard, result);
+}
+
 VS_HOOK cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     VS_HOOK_ENTER(cuMemAlloc_v2)
     VS_COUNT_ALLOW()
-    CUresult result = guard.entries->cuMemAlloc_v2(address, bytes);
+    struct vs_arena *arena = address != NULL && bytes != 0 ? vs_arena_of_thread(&guard) : NULL;
+    CUresult result;
 
+    if (arena != NULL) {
+        return alloc_in(arena, &guard, address, bytes);
+    }
+    result = guard.entries->cuMemAlloc_v2(address, bytes);
     vs_count_alloc(&guard, result, address,
                    &(struct vs_count_request){.bytes = bytes, .kind = VS_KIND_PLAIN});
     return result;
@@ -44,14 +70,38 @@ VS_HOOK cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned i
     return result;
 }
 
+#define PITCH_STEP ((size_t)512) /* as the driver's */
+
+/* The bytes of a pitched allocation, and its pitch; 0: the driver is to answer, with an error. */
+static size_t pitched(size_t width, size_t height, unsigned int element, size_t *pitch)
+{
+    if (width == 0 || height == 0 || (element != 4 && element != 8 && element != 16) ||
+        width > SIZE_MAX - PITCH_STEP) {
+        return 0;
+    }
+    *pitch = (width + PITCH_STEP - 1) & ~(PITCH_STEP - 1);
+    return height <= SIZE_MAX / *pitch ? *pitch * height : 0;
+}
+
 VS_HOOK cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                            unsigned int element)
 {
     VS_HOOK_ENTER(cuMemAllocPitch_v2)
     VS_COUNT_ALLOW()
-    CUresult result = guard.entries->cuMemAllocPitch_v2(address, pitch, width, height, element);
-    size_t bytes = (result == CUDA_SUCCESS ? *pitch : width) * height;
+    size_t ours = 0, bytes = pitched(width, height, element, &ours);
+    struct vs_arena *arena =
+        address != NULL && pitch != NULL && bytes != 0 ? vs_arena_of_thread(&guard) : NULL;
+    CUresult result;
 
+    if (arena != NULL) {
+        result = alloc_in(arena, &guard, address, bytes);
+        if (result == CUDA_SUCCESS) {
+            *pitch = ours;
+        }
+        return result;
+    }
+    result = guard.entries->cuMemAllocPitch_v2(address, pitch, width, height, element);
+    bytes = (result == CUDA_SUCCESS ? *pitch : width) * height;
     vs_count_alloc(&guard, result, address,
                    &(struct vs_count_request){.bytes = bytes, .kind = VS_KIND_PLAIN});
     return result;
@@ -79,13 +129,36 @@ VS_HOOK cuMemFree(CUdeviceptr_v1 address)
     return result;
 }
 
+/* In an arena, which is left. */
+static CUresult free_in(struct vs_arena *arena, const struct vs_guard *guard, CUdeviceptr address)
+{
+    CUresult result = vs_arena_may_free(arena);
+
+    if (result == CUDA_SUCCESS) {
+        vs_count_pool_free(guard, address);
+        result = vs_arena_free(guard, arena, address);
+        vs_ipc_freed(arena, address, result);
+    }
+    vs_arena_leave(arena);
+    return vs_fence_answer(guard, result);
+}
+
 VS_HOOK cuMemFree_v2(CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuMemFree_v2)
+    struct vs_arena *arena = guard.counts ? vs_arena_of_address(address) : NULL;
     struct vs_alloc alloc;
-    bool known = vs_count_free_begin(&guard, address, &alloc);
-    CUresult result = guard.entries->cuMemFree_v2(address);
+    CUresult result;
+    bool known;
 
+    if (arena != NULL) {
+        return free_in(arena, &guard, address);
+    }
+    if (guard.counts && vs_arena_claims(address)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    known = vs_count_free_begin(&guard, address, &alloc);
+    result = guard.entries->cuMemFree_v2(address);
     vs_count_free_end(known, result, &alloc);
     return result;
 }

@@ -1,33 +1,224 @@
-/* Hooks: what the driver says about memory. */
-#include "shim/guard.h"
+/*
+ * Hooks: what the driver says about memory, made true for memory of a pool: each block is an
+ * allocation of its own, and what lies between blocks is nothing.
+ *
+ * The driver is asked first, for everything that is the same for the whole of its allocation (type,
+ * device, access, …) and for errors that have nothing to do with the address. Then start, size and
+ * identity are put right. Addresses in an arena that are no live block answer as freed memory does.
+ */
+#include "shim/arena.h"
+#include "shim/count.h"
+#include "shim/ipc.h"
 
-VS_HOOK cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+#include <string.h>
+
+struct block {
+    CUdeviceptr start;
+    uint64_t bytes; /* as asked */
+    unsigned long long id;
+    CUcontext context;
+};
+
+enum where { NOT_OURS, FREED, LIVE };
+
+/* An identity that no other allocation of the process has had lately: of the driver's own none has
+ * the highest bit, and of those at the same address the ledger tells 2^24 apart. */
+static unsigned long long identity(CUdeviceptr start, uint32_t serial)
 {
-    VS_HOOK_ENTER(cuMemGetInfo_v2)
-    return guard.entries->cuMemGetInfo_v2(free_bytes, total);
+    return 1ULL << 63 | (start >> 9 & ((1ULL << 39) - 1)) << 24 | (serial & 0xffffff);
+}
+
+static enum where find(const struct vs_guard *guard, CUdeviceptr address, struct block *out)
+{
+    struct vs_arena *arena = guard->counts ? vs_arena_of_address(address) : NULL;
+    struct vs_alloc alloc;
+    uint64_t start = 0, bytes = 0;
+    int error;
+
+    if (arena == NULL) {
+        return guard->counts && vs_arena_claims(address) ? FREED : NOT_OURS;
+    }
+    error = vs_pool_find(vs_arena_pool(arena), address, &start, &bytes);
+    *out = (struct block){.start = start, .bytes = bytes, .context = vs_arena_context(arena)};
+    vs_arena_leave(arena);
+    if (error != 0) {
+        return FREED;
+    }
+    if (vs_ledger_find(start, &alloc)) {
+        out->bytes = alloc.bytes;
+        out->id = identity(start, alloc.serial);
+    } else {
+        out->id = identity(start, 0);
+    }
+    return address - start < out->bytes ? LIVE : FREED;
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+static bool no_context(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED ||
+           result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 VS_HOOK cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuMemGetAddressRange_v2)
-    return guard.entries->cuMemGetAddressRange_v2(base, size, address);
+    struct block block;
+    enum where where = find(&guard, address, &block);
+    CUdeviceptr start = 0;
+    uint64_t bytes = 0;
+    CUresult result;
+
+    if (where == NOT_OURS) {
+        result = guard.entries->cuMemGetAddressRange_v2(base, size, address);
+        if (result != CUDA_SUCCESS || !guard.counts || !vs_ipc_find(address, &start, &bytes)) {
+            return result;
+        }
+    } else {
+        CUdeviceptr whole;
+        size_t all;
+
+        result = guard.entries->cuMemGetAddressRange_v2(&whole, &all, address);
+        if (no_context(result)) {
+            return result;
+        }
+        if (where == FREED) {
+            return CUDA_ERROR_NOT_FOUND;
+        }
+        start = block.start;
+        bytes = block.bytes;
+    }
+    if (base != NULL) {
+        *base = start;
+    }
+    if (size != NULL) {
+        *size = bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* What the pool holds free of the device can be had, as far as the program is concerned. */
+VS_HOOK cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    VS_HOOK_ENTER(cuMemGetInfo_v2)
+    CUresult result = guard.entries->cuMemGetInfo_v2(free_bytes, total);
+    struct vs_ledger_pool_stats stats;
+    CUdevice device;
+
+    if (result == CUDA_SUCCESS && free_bytes != NULL && guard.counts &&
+        guard.driver->real.cuCtxGetDevice != NULL &&
+        guard.driver->real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+        vs_arena_stats(device, &stats);
+        *free_bytes += stats.free_bytes;
+    }
+    return result;
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+/* Puts one attribute of a live block right, after the driver has written its own. */
+static void put_right(void *data, CUpointer_attribute name, const struct block *block)
+{
+    switch (name) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        memcpy(data, &block->context, sizeof(block->context));
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        memcpy(data, &block->start, sizeof(block->start));
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
+        size_t bytes = block->bytes;
+
+        memcpy(data, &bytes, sizeof(bytes));
+        break;
+    }
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        memcpy(data, &block->id, sizeof(block->id));
+        break;
+    default:
+        break;
+    }
+}
+
+/* Tokens and synchronous copies are for those whom no stream orders. */
+static CUresult settle_for(CUpointer_attribute name, CUdeviceptr address)
+{
+    struct vs_arena *arena;
+    int error;
+
+    if (name != CU_POINTER_ATTRIBUTE_P2P_TOKENS && name != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return CUDA_SUCCESS;
+    }
+    arena = vs_arena_of_address(address);
+    if (arena == NULL) {
+        return CUDA_SUCCESS;
+    }
+    error = vs_pool_settle(vs_arena_pool(arena));
+    vs_arena_leave(arena);
+    return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 VS_HOOK cuPointerGetAttribute(void *data, CUpointer_attribute name, CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuPointerGetAttribute)
-    return guard.entries->cuPointerGetAttribute(data, name, address);
+    struct block block;
+    enum where where = data != NULL ? find(&guard, address, &block) : NOT_OURS;
+    CUresult result;
+
+    if (where == FREED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = where == LIVE && name == CU_POINTER_ATTRIBUTE_P2P_TOKENS ? settle_for(name, address)
+                                                                      : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        result = guard.entries->cuPointerGetAttribute(data, name, address);
+    }
+    if (where == LIVE && result == CUDA_SUCCESS) {
+        put_right(data, name, &block);
+    }
+    return result;
 }
 
 VS_HOOK cuPointerGetAttributes(unsigned int count, CUpointer_attribute *names, void **data,
                                CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuPointerGetAttributes)
-    return guard.entries->cuPointerGetAttributes(count, names, data, address);
+    struct block block;
+    enum where where =
+        count != 0 && names != NULL && data != NULL ? find(&guard, address, &block) : NOT_OURS;
+    CUresult result;
+
+    if (where == FREED) {
+        address = 12345; /* as an address that nobody has */
+    }
+    for (unsigned int i = 0; where == LIVE && i < count; i++) {
+        if (names[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
+            settle_for(names[i], address);
+        }
+    }
+    result = guard.entries->cuPointerGetAttributes(count, names, data, address);
+    for (unsigned int i = 0; where == LIVE && result == CUDA_SUCCESS && i < count; i++) {
+        if (data[i] != NULL) {
+            put_right(data[i], names[i], &block);
+        }
+    }
+    return result;
 }
 
 VS_HOOK cuPointerSetAttribute(const void *value, CUpointer_attribute name, CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuPointerSetAttribute)
-    return guard.entries->cuPointerSetAttribute(value, name, address);
+    struct block block;
+    enum where where = value != NULL ? find(&guard, address, &block) : NOT_OURS;
+    CUresult result = CUDA_SUCCESS;
+
+    if (where == FREED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (where == LIVE) {
+        result = settle_for(name, address);
+    }
+    return result != CUDA_SUCCESS ? result
+                                  : guard.entries->cuPointerSetAttribute(value, name, address);
 }

@@ -38,6 +38,7 @@ struct remembered {
 
 static __thread struct {
     struct remembered current;
+    struct vs_place_note note; /* about current */
     struct remembered others[REMEMBERED];
 } memory __attribute__((tls_model("initial-exec")));
 
@@ -113,6 +114,27 @@ uint64_t vs_place_context_goes(CUcontext context)
         identity = (uintptr_t)context;
     }
     vs_lock_drop(lock);
+    vs_place_handle_goes(); /* what was remembered just before that, too */
+    return identity;
+}
+
+uint64_t vs_place_known(CUcontext context)
+{
+    struct vs_lock *lock = &vs_process_page()->contexts;
+    uint64_t identity;
+
+    if (context == NULL) {
+        return 0;
+    }
+    vs_lock_take(lock);
+    identity = was_full ? (uintptr_t)context : 0;
+    for (unsigned i = 0; i < KNOWN_CONTEXTS && contexts[i].handle != NULL; i++) {
+        if (contexts[i].handle == context) {
+            identity = contexts[i].identity;
+            break;
+        }
+    }
+    vs_lock_drop(lock);
     return identity;
 }
 
@@ -140,26 +162,64 @@ void vs_place_handle_goes(void)
     atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
 }
 
-struct vs_place vs_place_of_thread(const struct vs_entries *real)
+/* Memory that is taken while a green context is current belongs to the primary one of its device,
+ * and so does all that follows from that. Drivers that have green contexts say so of the default
+ * stream (a capture cannot be on it; the question is harmless to any). */
+static CUcontext owner_of(const struct vs_entries *real, CUcontext current)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext owner = NULL;
+    CUgreenCtx green = NULL;
+    CUdevice device;
+    bool relaxed;
+
+    if (real->cuStreamGetCtx_v2 == NULL || real->cuCtxGetDevice == NULL ||
+        real->cuCtxGetDevice(&device) != CUDA_SUCCESS || vs_place_primary(device) == current) {
+        return current;
+    }
+    relaxed = real->cuThreadExchangeStreamCaptureMode != NULL &&
+              real->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    if (real->cuStreamGetCtx_v2(NULL, &owner, &green) != CUDA_SUCCESS || green == NULL) {
+        owner = NULL;
+    }
+    if (relaxed) {
+        real->cuThreadExchangeStreamCaptureMode(&mode);
+    }
+    return owner != NULL ? owner : current;
+}
+
+struct vs_place vs_place_of_thread_noted(const struct vs_entries *real, struct vs_place_note **note)
 {
     uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
     struct vs_place place = {.device = -1};
-    CUcontext context = NULL;
+    CUcontext context = NULL, owner;
     CUdevice device;
 
+    *note = NULL;
     if (real->cuCtxGetCurrent == NULL || real->cuCtxGetCurrent(&context) != CUDA_SUCCESS ||
         context == NULL) {
         return place;
     }
     if (holds(&memory.current, context, now)) {
+        *note = &memory.note;
         return memory.current.place;
     }
-    place.context = identity_of(context);
+    owner = owner_of(real, context);
+    place.context = identity_of(owner);
     if (real->cuCtxGetDevice != NULL && real->cuCtxGetDevice(&device) == CUDA_SUCCESS) {
         place.device = device;
         memory.current = (struct remembered){context, now, place};
+        memory.note = (struct vs_place_note){.owner = owner};
+        *note = &memory.note;
     }
     return place;
+}
+
+struct vs_place vs_place_of_thread(const struct vs_entries *real)
+{
+    struct vs_place_note *note;
+
+    return vs_place_of_thread_noted(real, &note);
 }
 
 /* The device of a context that need not be current; -1 if it cannot be had. */

@@ -17,8 +17,19 @@ struct vs_place {
     int device;       /* -1 = unknown */
 };
 
-/* Plain memory: the thread's current context. */
+/* Plain memory: the thread's current context, or the primary one where a green context is current.
+ */
 struct vs_place vs_place_of_thread(const struct vs_entries *real);
+
+/* What a thread remembers with its place, until that is forgotten. */
+struct vs_place_note {
+    CUcontext owner; /* the handle of the place's context */
+    void *about;     /* the caller's own; NULL at first */
+};
+
+/* The same, with the thread's note about it; NULL if the place is not known. */
+struct vs_place vs_place_of_thread_noted(const struct vs_entries *real,
+                                         struct vs_place_note **note);
 
 /* Memory that is ordered by a stream, which need not be of the current context. It belongs to the
  * device's pools, and they to its primary context: it outlives any other. */
@@ -42,6 +53,9 @@ void vs_place_handle_goes(void);
 /* A context is about to go. Returns its identity (0 if nothing was ever allocated in it); whoever
  * gets the handle from now on is another. If the driver then refuses, vs_place_context_stays. */
 uint64_t vs_place_context_goes(CUcontext context);
+
+/* The identity of a context, 0 if it has none yet. Changes nothing. */
+uint64_t vs_place_known(CUcontext context);
 void vs_place_context_stays(CUcontext context, uint64_t identity);
 
 #endif

@@ -1,0 +1,561 @@
+/*
+ * Arenas (see arena.h and arena_inner.h): the table of them, finding one, and their ends.
+ *
+ * Finding the thread's arena is a few loads: it is noted with the thread's place, and forgotten
+ * with it (place.h). Finding the arena of an address is two loads in the map. Making one and ending
+ * one are slow, and rare.
+ */
+#include "report/sys.h"
+#include "shim/arena_inner.h"
+#include "shim/arm.h"
+#include "shim/process.h"
+#include "shim/say.h"
+
+#ifdef VS_TEST_FAULTS
+#include <stdlib.h>
+#endif
+
+__thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
+
+uint32_t vs_arena_lane_new(void)
+{
+    static _Atomic uint32_t threads;
+    uint32_t number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+
+    vs_arena_here.number = number != 0 ? number : 1;
+    return vs_arena_here.number;
+}
+
+static struct vs_arenas *arenas_now(void)
+{
+    return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
+}
+
+static uint64_t deadline(void)
+{
+    return vs_sys_clock(CLOCK_MONOTONIC) + VS_ARENA_PATIENCE_MS * UINT64_C(1000000);
+}
+
+/* False when the time is over. */
+static bool nap(uint64_t until)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+
+    VS_SYS(SYS_nanosleep, &moment, NULL);
+    return vs_sys_clock(CLOCK_MONOTONIC) < until;
+}
+
+static _Atomic uint32_t *users_here(struct vs_arena *arena)
+{
+    return &arena->lanes[vs_arena_lane() % VS_ARENA_LANES].users;
+}
+
+static bool enter(struct vs_arena *arena)
+{
+    atomic_fetch_add_explicit(users_here(arena), 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&arena->state, memory_order_seq_cst) == VS_ARENA_ALIVE) {
+        return true;
+    }
+    vs_arena_leave(arena);
+    return false;
+}
+
+static bool enter_if(struct vs_arena *arena, uint64_t identity)
+{
+    if (!enter(arena)) {
+        return false;
+    }
+    if (atomic_load_explicit(&arena->identity, memory_order_relaxed) == identity) {
+        return true;
+    }
+    vs_arena_leave(arena); /* the place in the table has become another's */
+    return false;
+}
+
+void vs_arena_leave(struct vs_arena *arena)
+{
+    atomic_fetch_sub_explicit(users_here(arena), 1, memory_order_release);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+/* The table of this process, made where there is none. */
+static struct vs_arenas *arenas_here(void)
+{
+    struct vs_arenas *arenas = arenas_now(), *expected = NULL;
+
+    if (arenas != NULL) {
+        return arenas;
+    }
+    arenas = vs_sys_map(sizeof(*arenas));
+    if (arenas == NULL) {
+        return NULL;
+    }
+    for (unsigned i = 0; i < VS_LEDGER_MAX_DEVICES; i++) {
+        uint64_t limit = vs_arm_device(i)->limit_bytes;
+
+        arenas->device[i].limit = limit == 0 ? UINT64_MAX : limit;
+    }
+    if (!atomic_compare_exchange_strong(&vs_process_page()->arenas, &expected, arenas)) {
+        vs_sys_unmap(arenas, sizeof(*arenas));
+        arenas = expected;
+    }
+    return arenas;
+}
+
+static struct vs_arena *of_identity(struct vs_arenas *arenas, uint64_t identity)
+{
+    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+
+        if (arena != NULL &&
+            atomic_load_explicit(&arena->identity, memory_order_acquire) == identity) {
+            return arena;
+        }
+    }
+    return NULL;
+}
+
+static bool is_ending(const struct vs_arenas *arenas, CUcontext handle)
+{
+    for (unsigned i = 0; i < VS_ARENA_ENDING; i++) {
+        if (arenas->ending[i] == handle) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum found { FOUND, TO_BE_MADE, ENDING, STALE, NO_ROOM };
+
+/* A place of the table for this identity. Both questions under the lock are what keeps an arena
+ * from being made for a context that is about to end, under the old identity or the next one. */
+static enum found place_for(struct vs_arenas *arenas, CUcontext handle, uint64_t identity,
+                            struct vs_arena **out)
+{
+    struct vs_arena *arena, *free_one = NULL;
+    enum found found = FOUND;
+    uint32_t count;
+
+    vs_lock_take(&arenas->making);
+    count = arenas->count;
+    arena = of_identity(arenas, identity);
+    if (arena == NULL && is_ending(arenas, handle)) {
+        vs_lock_drop(&arenas->making);
+        return ENDING;
+    }
+    if (arena == NULL && vs_place_known(handle) != identity) {
+        vs_lock_drop(&arenas->making);
+        return STALE;
+    }
+    for (uint32_t i = 0; arena == NULL && free_one == NULL && i < count; i++) {
+        struct vs_arena *one = arenas->table[i];
+
+        if (atomic_load_explicit(&one->state, memory_order_acquire) == VS_ARENA_FREE) {
+            free_one = one;
+        }
+    }
+    if (arena == NULL && free_one == NULL && count < VS_ARENAS) {
+        free_one = vs_sys_map(sizeof(*free_one));
+        if (free_one != NULL) {
+            free_one->arenas = arenas;
+            free_one->number = count + 1;
+            atomic_store_explicit(&arenas->table[count], free_one, memory_order_release);
+            atomic_store_explicit(&arenas->count, count + 1, memory_order_release);
+        }
+    }
+    if (arena == NULL) {
+        found = free_one != NULL ? TO_BE_MADE : NO_ROOM;
+    }
+    if (found == TO_BE_MADE) {
+        arena = free_one;
+        atomic_store_explicit(&arena->state, VS_ARENA_MAKING, memory_order_relaxed);
+        atomic_store_explicit(&arena->identity, identity, memory_order_release);
+    }
+    vs_lock_drop(&arenas->making);
+    *out = arena;
+    return found;
+}
+
+static void give_place_back(struct vs_arena *arena)
+{
+    atomic_store_explicit(&arena->identity, 0, memory_order_relaxed);
+    atomic_store_explicit(&arena->state, VS_ARENA_FREE, memory_order_release);
+}
+
+#ifdef VS_TEST_FAULTS
+/* A number of one or two digits: enum vs_pool_fault, or'd. */
+static uint32_t test_faults(void)
+{
+    const char *text = getenv("VRAMSHIM_TEST_FAULTS");
+    uint32_t faults = 0;
+
+    while (text != NULL && *text >= '0' && *text <= '9') {
+        faults = faults * 10 + (uint32_t)(*text++ - '0');
+    }
+    return faults;
+}
+#endif
+
+static void configure(struct vs_pool_config *config, const struct vs_arena *arena, bool first)
+{
+    const struct vs_options *options = vs_arm_resolved();
+
+    vs_pool_config_default(config, arena->backing,
+                           vs_arm_device((unsigned)arena->device)->total_bytes);
+    config->keep_bytes = first ? options->pool_size : 0;
+    config->trim_above = options->trim_above;
+    if (options->pool_decay_ms == 0) {
+        config->trim_above = 0; /* at once */
+    }
+#ifdef VS_TEST_FAULTS
+    config->faults = test_faults();
+#endif
+}
+
+/* POOL_SIZE, at the device's first use. */
+static void reserve_first(struct vs_arena *arena)
+{
+    uint64_t size = vs_arm_resolved()->pool_size;
+
+    if (size > 0 && vs_pool_reserve(arena->pool, size) != 0) {
+        vs_ledger_note("pool-size", "VRAMSHIM_POOL_SIZE could not be reserved: the device, or the "
+                                    "cap, has no room for all of it");
+        vs_say(VS_SAY_RESOLVED, "device %d: VRAMSHIM_POOL_SIZE could not be reserved in full",
+               arena->device);
+    }
+}
+
+/* Fills a place of the table. Leaves it to the caller, as a user. */
+static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext context,
+                 CUdevice device)
+{
+    struct vs_pool_config config;
+    uint32_t none = 0;
+    bool first;
+    int error = 0;
+
+    arena->context = context;
+    arena->device = device;
+    arena->driver = guard->driver;
+    arena->charge = &arena->arenas->device[device];
+    arena->stay = false;
+    arena->reserved = 0;
+    arena->charged = 0;
+    arena->wait_ns = 0;
+    arena->backing = vs_arena_backing(&guard->driver->real, device, &arena->direct_rdma);
+    first = atomic_compare_exchange_strong(&arena->charge->seen, &none, 1);
+    configure(&config, arena, first);
+    vs_fences_init(&arena->fences, &guard->driver->real, context);
+    arena->pool = vs_pool_new(&config, &vs_arena_ops, arena, &error);
+    if (arena->pool == NULL) {
+        vs_fences_fini(&arena->fences, true);
+        atomic_store(&arena->charge->seen, first ? 0 : 1);
+        give_place_back(arena);
+        return false;
+    }
+    atomic_fetch_add_explicit(users_here(arena), 1, memory_order_seq_cst);
+    atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
+    vs_say(VS_SAY_DECISION, "device %d: pool with %s backing", device,
+           arena->backing == VS_POOL_VMM ? "vmm" : "native");
+    if (first) {
+        reserve_first(arena);
+    }
+    return true;
+}
+
+static void cannot(void)
+{
+    vs_ledger_note("no-pool", "a context got no pool (no memory for its books, or too many "
+                              "contexts): the driver serves it");
+}
+
+/* Memory can still be had in this context? A reset leaves its handle current, but dead. */
+static bool lives(const struct vs_entries *real, CUcontext context, CUdevice device)
+{
+    unsigned int flags;
+    int active = 1;
+
+    return context != vs_place_primary(device) || real->cuDevicePrimaryCtxGetState == NULL ||
+           real->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
+}
+
+/* 1: the place is stale, ask again. 0: *out, which may be NULL. */
+static int find_or_make(const struct vs_guard *guard, struct vs_place place,
+                        struct vs_place_note *note, uint64_t *until, struct vs_arena **out)
+{
+    struct vs_arenas *arenas = arenas_here();
+    struct vs_arena *arena = NULL;
+
+    *out = NULL;
+    if (place.context == 0 || place.device < 0 || place.device >= VS_LEDGER_MAX_DEVICES ||
+        !lives(&guard->driver->real, note->owner, place.device)) {
+        return 0;
+    }
+    switch (arenas == NULL ? NO_ROOM : place_for(arenas, note->owner, place.context, &arena)) {
+    case FOUND:
+        if (enter_if(arena, place.context)) {
+            break;
+        }
+        if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_DEAD) {
+            return 0;
+        }
+        arena = NULL; /* another thread makes it or ends it */
+        break;
+    case TO_BE_MADE:
+        if (!make(arena, guard, note->owner, place.device)) {
+            cannot();
+            return 0;
+        }
+        break;
+    case NO_ROOM:
+        cannot();
+        return 0;
+    case STALE:
+        return 1;
+    case ENDING:
+        break;
+    }
+    if (arena == NULL) {
+        *until = *until == 0 ? deadline() : *until;
+        return nap(*until) ? 1 : 0;
+    }
+    note->about = arena;
+    *out = arena;
+    return 0;
+}
+
+struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard)
+{
+    struct vs_place_note *note;
+    struct vs_arena *arena;
+    struct vs_place place;
+    uint64_t until = 0;
+
+    if (!guard->counts || !vs_process_counts() ||
+        !atomic_load_explicit(&vs_process_page()->pool_on, memory_order_relaxed)) {
+        return NULL;
+    }
+    do {
+        place = vs_place_of_thread_noted(&guard->driver->real, &note);
+        if (note == NULL) {
+            return NULL;
+        }
+        arena = note->about;
+        /* What was noted before a fork is the parent's. */
+        if (__builtin_expect(arena != NULL && arena->arenas == arenas_now(), 1) &&
+            enter_if(arena, place.context)) {
+            return arena;
+        }
+    } while (find_or_make(guard, place, note, &until, &arena) != 0);
+    return arena;
+}
+
+/* ---- by address ------------------------------------------------------------------------------ */
+
+static struct vs_arena *arena_at(struct vs_arenas *arenas, CUdeviceptr address)
+{
+    unsigned number = arenas == NULL ? 0 : vs_arena_map_at(&arenas->map, address);
+
+    return number == 0 ? NULL
+                       : atomic_load_explicit(&arenas->table[number - 1], memory_order_acquire);
+}
+
+bool vs_arena_claims(CUdeviceptr address)
+{
+    return arena_at(arenas_now(), address) != NULL;
+}
+
+struct vs_arena *vs_arena_of_address(CUdeviceptr address)
+{
+    struct vs_arenas *arenas = arenas_now();
+    uint64_t until = 0;
+
+    for (;;) {
+        struct vs_arena *arena = arena_at(arenas, address);
+
+        if (arena == NULL) {
+            return NULL;
+        }
+        if (__builtin_expect(enter(arena), 1)) {
+            return arena;
+        }
+        /* Its context is about to end, or to stay: then there is an answer soon. */
+        until = until == 0 ? deadline() : until;
+        if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_DEAD ||
+            !nap(until)) {
+            return NULL;
+        }
+    }
+}
+
+void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data)
+{
+    struct vs_arenas *arenas = arenas_now();
+    uint32_t count =
+        arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+
+        if (enter(arena)) {
+            visit(arena, data);
+            vs_arena_leave(arena);
+        }
+    }
+}
+
+struct vs_pool *vs_arena_pool(struct vs_arena *arena)
+{
+    return arena->pool;
+}
+
+struct vs_fences *vs_arena_fences(struct vs_arena *arena)
+{
+    return &arena->fences;
+}
+
+CUcontext vs_arena_context(const struct vs_arena *arena)
+{
+    return arena->context;
+}
+
+bool vs_arena_is_native(const struct vs_arena *arena)
+{
+    return arena->backing == VS_POOL_NATIVE;
+}
+
+struct vs_place vs_arena_place(const struct vs_arena *arena)
+{
+    return (struct vs_place){
+        .context = atomic_load_explicit(&arena->identity, memory_order_relaxed),
+        .device = arena->device,
+    };
+}
+
+/* ---- the end of a context -------------------------------------------------------------------- */
+
+static uint32_t users_of(struct vs_arena *arena)
+{
+    uint32_t users = 0;
+
+    for (unsigned i = 0; i < VS_ARENA_LANES; i++) {
+        users += atomic_load_explicit(&arena->lanes[i].users, memory_order_seq_cst);
+    }
+    return users;
+}
+
+/* The arena of an identity, in this state; NULL: none. */
+static struct vs_arena *ending(uint64_t identity, enum vs_arena_state state)
+{
+    struct vs_arenas *arenas = arenas_now();
+    struct vs_arena *arena = arenas == NULL || identity == 0 ? NULL : of_identity(arenas, identity);
+
+    return arena != NULL &&
+                   atomic_load_explicit(&arena->state, memory_order_acquire) == (uint32_t)state
+               ? arena
+               : NULL;
+}
+
+/* A handle in the list of those whose context ends: *from becomes *to. */
+static void change_ending(CUcontext from, CUcontext to)
+{
+    struct vs_process_page *page = vs_process_page();
+    struct vs_arenas *arenas =
+        atomic_load_explicit(&page->pool_on, memory_order_relaxed) ? arenas_here() : NULL;
+
+    if (arenas == NULL) {
+        return;
+    }
+    vs_lock_take(&arenas->making);
+    for (unsigned i = 0; i < VS_ARENA_ENDING; i++) {
+        if (arenas->ending[i] == from) {
+            arenas->ending[i] = to;
+            break;
+        }
+    }
+    vs_lock_drop(&arenas->making);
+}
+
+void vs_arena_context_ends(CUcontext handle)
+{
+    if (handle != NULL) {
+        change_ending(NULL, handle);
+    }
+}
+
+void vs_arena_context_ended(CUcontext handle)
+{
+    if (handle != NULL) {
+        change_ending(handle, NULL);
+    }
+}
+
+void vs_arena_context_goes(uint64_t identity)
+{
+    uint64_t until = deadline();
+    struct vs_arena *arena;
+    uint32_t alive = VS_ARENA_ALIVE;
+
+    while (ending(identity, VS_ARENA_MAKING) != NULL && nap(until)) {
+    }
+    arena = ending(identity, VS_ARENA_ALIVE);
+    if (arena == NULL || !atomic_compare_exchange_strong(&arena->state, &alive, VS_ARENA_GOING)) {
+        return;
+    }
+    while (users_of(arena) != 0) {
+        if (!nap(until)) {
+            atomic_store(&arena->stay, true);
+            break;
+        }
+    }
+}
+
+/* What the context took along is no longer held; whatever the pool did not say itself. */
+static void settle(struct vs_arena *arena)
+{
+    int64_t reserved = atomic_exchange(&arena->reserved, 0);
+    uint64_t charged = atomic_exchange(&arena->charged, 0);
+
+    atomic_fetch_sub_explicit(&arena->charge->held, charged, memory_order_relaxed);
+    if (reserved != 0 && vs_process_counts()) {
+        vs_ledger_reserved((uint32_t)arena->device, -reserved);
+    }
+}
+
+void vs_arena_context_gone(uint64_t identity)
+{
+    struct vs_arena *arena = ending(identity, VS_ARENA_GOING);
+
+    if (arena == NULL) {
+        return;
+    }
+    if (atomic_load(&arena->stay) && users_of(arena) != 0) {
+        /* Somebody waits in there for a context that is gone. Mapped memory stays where it is. */
+        if (arena->backing == VS_POOL_NATIVE) {
+            vs_arena_map_drop(&arena->arenas->map, arena->number);
+            settle(arena);
+        }
+        atomic_store_explicit(&arena->state, VS_ARENA_DEAD, memory_order_release);
+        return;
+    }
+    vs_arena_retire(arena);
+    vs_pool_free_all(arena->pool, true);
+    arena->pool = NULL;
+    vs_fences_fini(&arena->fences, false);
+    vs_arena_map_drop(&arena->arenas->map, arena->number);
+    settle(arena);
+    vs_arena_publish(arena->device);
+    give_place_back(arena);
+}
+
+void vs_arena_context_stays(uint64_t identity)
+{
+    struct vs_arena *arena = ending(identity, VS_ARENA_GOING);
+
+    if (arena != NULL) {
+        atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
+    }
+}

@@ -1,0 +1,208 @@
+/*
+ * The decay thread: gives memory that lay idle back to the driver.
+ *
+ * At most one in a process, made at the first free that leaves memory idle, never where nothing
+ * should go back by time (VRAMSHIM_POOL_DECAY_MS -1 or 0). It wakes every eighth of the decay time
+ * while a pool says that something may go, and sleeps for good otherwise, until a free wakes it.
+ * All signals are blocked in it: the program's handlers never run there. It counts as inside a
+ * hook.
+ *
+ * page->decay is what it sleeps on and how it is spoken to. A free that finds it ASLEEP makes it
+ * TICKING. Before it sleeps for good it sleeps once more with an end, so that a free which looked
+ * at the state before its own work was to be seen is not missed.
+ *
+ * It ends before the driver does: a handler registered with the C library when it starts (so after
+ * the driver's own, and run before them) tells it to, and waits, for a while. A forked child has a
+ * wiped page and no thread; its own first free starts one.
+ */
+#include "report/sys.h"
+#include "shim/arena_inner.h"
+#include "shim/arm.h"
+#include "shim/guard.h"
+#include "shim/process.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+enum { TICKS = 8, END_MS = 2000, STACK_BYTES = 256 << 10 };
+
+/* Where these live depends on the age of the C library: in libpthread once, which a program without
+ * threads need not have loaded; then there is no thread. */
+#if defined(__x86_64__)
+#define VS_FIRST_VERSION "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define VS_FIRST_VERSION "GLIBC_2.17"
+#endif
+#ifdef __GLIBC__
+__asm__(".symver pthread_create,pthread_create@" VS_FIRST_VERSION);
+__asm__(".symver pthread_attr_setstacksize,pthread_attr_setstacksize@" VS_FIRST_VERSION);
+#endif
+#pragma weak pthread_create
+#pragma weak pthread_attr_setstacksize
+
+static _Atomic uint32_t *word_of(struct vs_process_page *page)
+{
+    return &page->decay;
+}
+
+/* Sleeps while the word has this value; ms < 0: for good. */
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    VS_SYS(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &time, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *word)
+{
+    VS_SYS(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void decay_one(struct vs_arena *arena, void *data)
+{
+    if (vs_pool_decay(arena->pool)) {
+        *(bool *)data = true;
+    }
+    if (vs_arena_here.slow) {
+        vs_arena_here.slow = false;
+        vs_arena_publish(arena->device);
+    }
+}
+
+/* Is there something that could go? */
+static bool tick(void)
+{
+    bool more = false;
+
+    vs_arena_each(decay_one, &more);
+    return more;
+}
+
+static void *run(void *arg)
+{
+    struct vs_process_page *page = arg;
+    _Atomic uint32_t *word = word_of(page);
+    int64_t period = vs_arm_resolved()->pool_decay_ms / TICKS;
+    bool idle = false; /* nothing was there the last time */
+
+    period = period > 0 ? period : 1;
+    VS_SYS(SYS_prctl, PR_SET_NAME, "vramshim-decay", 0, 0, 0);
+    vs_guard_depth = 1;
+    for (;;) {
+        uint32_t state = atomic_load_explicit(word, memory_order_seq_cst);
+
+        if (state == VS_DECAY_ENDING) {
+            break;
+        }
+        if (state == VS_DECAY_TICKING) {
+            sleep_on(word, VS_DECAY_TICKING, period);
+            idle = false;
+            if (!tick()) {
+                uint32_t ticking = VS_DECAY_TICKING;
+
+                atomic_compare_exchange_strong(word, &ticking, VS_DECAY_ASLEEP);
+            }
+            continue;
+        }
+        sleep_on(word, VS_DECAY_ASLEEP, idle ? -1 : period);
+        if (!idle && atomic_load(word) == VS_DECAY_ASLEEP) {
+            uint32_t asleep = VS_DECAY_ASLEEP;
+
+            idle = true;
+            if (tick()) {
+                atomic_compare_exchange_strong(word, &asleep, VS_DECAY_TICKING);
+            }
+        }
+    }
+    atomic_store_explicit(word, VS_DECAY_OFF, memory_order_seq_cst);
+    wake(word);
+    return NULL;
+}
+
+/* The end of the program: the driver will be taken down after this. */
+static void end(int status, void *arg)
+{
+    struct vs_process_page *page = vs_process_page();
+    _Atomic uint32_t *word = word_of(page);
+    uint64_t until;
+    uint32_t state = atomic_load(word);
+
+    (void)status;
+    if (arg != page || !vs_process_is_owner()) {
+        return; /* a child that may share the memory, but not the thread */
+    }
+    while (state == VS_DECAY_TICKING || state == VS_DECAY_ASLEEP) {
+        if (atomic_compare_exchange_weak(word, &state, VS_DECAY_ENDING)) {
+            state = VS_DECAY_ENDING;
+            wake(word);
+        }
+    }
+    until = vs_sys_clock(CLOCK_MONOTONIC) + END_MS * UINT64_C(1000000);
+    while (state == VS_DECAY_ENDING && vs_sys_clock(CLOCK_MONOTONIC) < until) {
+        sleep_on(word, VS_DECAY_ENDING, 10);
+        state = atomic_load(word);
+    }
+    /* No thread from now on: a free in a later handler must not start one. */
+    atomic_compare_exchange_strong(word, &(uint32_t){VS_DECAY_NONE}, VS_DECAY_OFF);
+}
+
+static bool start_thread(struct vs_process_page *page)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    int error;
+
+    if (pthread_create == NULL || pthread_attr_init(&attributes) != 0) {
+        return false;
+    }
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_attr_setstacksize != NULL) {
+        pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    }
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    error = pthread_create(&thread, &attributes, run, page);
+    if (error != 0) { /* thread-local memory may not leave room on a small stack */
+        pthread_attr_destroy(&attributes);
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        error = pthread_create(&thread, &attributes, run, page);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error == 0;
+}
+
+void vs_decay_wake(void)
+{
+    struct vs_process_page *page = vs_process_page();
+    _Atomic uint32_t *word = word_of(page);
+    uint32_t state = VS_DECAY_ASLEEP;
+
+    if (atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
+        wake(word);
+        return;
+    }
+    if (state != VS_DECAY_NONE || vs_process_state() != VS_PROCESS_ARMED ||
+        !vs_process_is_owner()) {
+        return;
+    }
+    if (vs_arm_resolved()->pool_decay_ms <= 0) {
+        atomic_compare_exchange_strong(word, &state, VS_DECAY_OFF);
+        return;
+    }
+    if (!atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
+        return; /* another thread starts it */
+    }
+    if (on_exit(end, page) != 0 || !start_thread(page)) {
+        atomic_store(word, VS_DECAY_OFF);
+        vs_ledger_note("no-decay",
+                       "no thread could be started that gives idle memory back: it goes "
+                       "back only when memory is short");
+    }
+}

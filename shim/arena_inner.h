@@ -1,0 +1,144 @@
+/*
+ * Arenas from the inside: what arena.c, arena_map.c, arena_ops.c and arena_decay.c share.
+ *
+ * All of it hangs on the process's page (page->arenas), so that a forked child starts with nothing:
+ * its parent's arenas stay where they are in its memory, untouched and unknown.
+ *
+ * States of a place in the table:
+ *   FREE -> MAKING -> ALIVE <-> GOING -> FREE, or DEAD where a thread would not leave it.
+ * Only ALIVE arenas take users. A user first counts itself in, then looks at the state; whoever
+ * ends an arena first changes the state, then looks at the counts: one of the two sees the other.
+ *
+ * Locks: arenas->making, under which page->contexts (place.c) is taken; arenas->map.writing, a
+ * leaf. Neither is held across a driver call.
+ */
+#ifndef VS_SHIM_ARENA_INNER_H
+#define VS_SHIM_ARENA_INNER_H
+
+#include "report/ledger.h"
+#include "report/lock.h"
+#include "shim/arena.h"
+
+enum {
+    VS_ARENAS = 255, /* at once; one byte names them */
+    VS_ARENA_LANES = 64,
+    VS_ARENA_ENDING = 64, /* contexts that end at the same time; more than that are not looked at */
+    VS_ARENA_PATIENCE_MS = 1000
+};
+
+/* Addresses to arenas, by pages of VS_POOL_PAGE: 49 bits of address, two levels. An entry of the
+ * root is 0 (nothing), odd (all of it belongs to entry >> 1), or a leaf of one byte per page. */
+#define VS_MAP_LEAF_BITS 14
+#define VS_MAP_ROOT_BITS 14
+
+struct vs_arena_map {
+    struct vs_lock writing;
+    _Atomic uint32_t low, high; /* root entries in use lie in [low, high) */
+    _Atomic uintptr_t root[1u << VS_MAP_ROOT_BITS];
+};
+
+/* owner: 1 … VS_ARENAS, or 0 = nobody. Whole pages. -ENOMEM: nothing was changed that would matter
+ * to others. */
+int vs_arena_map_set(struct vs_arena_map *map, uint64_t address, uint64_t bytes, unsigned owner);
+unsigned vs_arena_map_at(struct vs_arena_map *map, uint64_t address);
+void vs_arena_map_drop(struct vs_arena_map *map, unsigned owner);
+
+/* What the arenas of one device share. */
+struct vs_arena_device {
+    _Atomic uint64_t held;               /* charged to the cap */
+    uint64_t limit;                      /* UINT64_MAX = none */
+    _Atomic uint32_t seen;               /* the first arena has been made: POOL_SIZE is taken */
+    struct vs_ledger_pool_stats retired; /* what arenas did that are gone; under arenas->making */
+};
+
+enum vs_arena_state {
+    VS_ARENA_FREE,
+    VS_ARENA_MAKING,
+    VS_ARENA_ALIVE,
+    VS_ARENA_GOING,
+    VS_ARENA_DEAD
+};
+
+struct vs_arena_lane {
+    _Atomic uint32_t users;
+} __attribute__((aligned(64)));
+
+struct vs_arena {
+    _Atomic uint32_t state;
+    unsigned number; /* 1 … VS_ARENAS, as in the map */
+    struct vs_arenas *arenas;
+    _Atomic uint64_t identity; /* of the owning context (place.h) */
+    CUcontext context;
+    CUdevice device;
+    const struct vs_driver *driver;
+    struct vs_arena_device *charge;
+    enum vs_pool_backing backing;
+    bool direct_rdma; /* vmm: memory that a NIC may reach */
+    struct vs_pool *pool;
+    _Atomic int64_t reserved; /* as the pool says */
+    _Atomic uint64_t charged; /* what of it is charged to the cap */
+    _Atomic uint64_t wait_ns; /* of the host, for fences */
+    _Atomic bool stay;        /* a user would not leave: never to be used again */
+    struct vs_fences fences;
+    struct vs_arena_lane lanes[VS_ARENA_LANES];
+};
+
+struct vs_arenas {
+    struct vs_lock making;
+    CUcontext ending[VS_ARENA_ENDING]; /* handles, under making */
+    _Atomic uint32_t count;            /* places of the table in use, once or now */
+    _Atomic(struct vs_arena *) table[VS_ARENAS];
+    struct vs_arena_device device[VS_LEDGER_MAX_DEVICES];
+    struct vs_arena_map map;
+};
+
+/* What the calling thread's last call into a pool met. */
+struct vs_arena_thread {
+    uint32_t number; /* of the thread, from 1; 0: none yet */
+    int32_t error;   /* CUresult of the last driver call that failed */
+    bool capped;     /* the cap said no, the last time that memory was asked for */
+    bool slow;       /* the driver was asked for memory, or given some */
+};
+extern __thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
+
+uint32_t vs_arena_lane_new(void);
+
+/* The number of the calling thread. */
+static inline uint32_t vs_arena_lane(void)
+{
+    uint32_t number = vs_arena_here.number;
+
+    return __builtin_expect(number != 0, 1) ? number : vs_arena_lane_new();
+}
+
+/* The ops of every arena; the world is the arena. */
+extern const struct vs_pool_ops vs_arena_ops;
+
+/* Which backing serves this device, and what it needs to know. */
+enum vs_pool_backing vs_arena_backing(const struct vs_entries *real, CUdevice device,
+                                      bool *direct_rdma);
+
+/* Adds what the arena did to its device's books; it is about to go. */
+void vs_arena_retire(struct vs_arena *arena);
+
+/* A free may have left memory idle (arena_decay.c). */
+void vs_decay_wake(void);
+
+enum vs_decay_state {
+    VS_DECAY_NONE, /* no thread yet; must be 0 */
+    VS_DECAY_TICKING,
+    VS_DECAY_ASLEEP,
+    VS_DECAY_ENDING,
+    VS_DECAY_OFF /* none wanted, none to be had, or ended */
+};
+
+static inline void vs_decay_freed(void)
+{
+    uint32_t state = atomic_load_explicit(&vs_process_page()->decay, memory_order_relaxed);
+
+    if (__builtin_expect(state == VS_DECAY_NONE || state == VS_DECAY_ASLEEP, 0)) {
+        vs_decay_wake();
+    }
+}
+
+#endif

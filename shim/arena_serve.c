@@ -1,0 +1,218 @@
+/*
+ * What an arena does for the hooks: allocation and free as the driver would answer them, and how
+ * its pool stands, for the report.
+ */
+#include "shim/arena_inner.h"
+#include "shim/process.h"
+
+#include <errno.h>
+
+/* No device has more; the pool rounds sizes up, and must not wrap around. */
+#define HUGE_REQUEST (UINT64_C(1) << 48)
+
+static CUresult answer(int error)
+{
+    if (error == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (error == -EIO && vs_arena_here.error != CUDA_SUCCESS) {
+        return (CUresult)vs_arena_here.error;
+    }
+    return error == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The driver was asked on the way: the moment to say how the pool stands, in case the process gets
+ * no other. */
+static void after_slow_path(struct vs_arena *arena)
+{
+    if (__builtin_expect(vs_arena_here.slow, 0)) {
+        vs_arena_here.slow = false;
+        vs_arena_publish(arena->device);
+    }
+}
+
+static enum vs_verdict verdict_of(enum vs_pool_verdict verdict)
+{
+    switch (verdict) {
+    case VS_POOL_FRAGMENTED:
+        return VS_VERDICT_FRAGMENTED;
+    case VS_POOL_PENDING:
+        return VS_VERDICT_PENDING;
+    default:
+        return vs_arena_here.capped ? VS_VERDICT_OVER_LIMIT : VS_VERDICT_DEVICE_FULL;
+    }
+}
+
+static int huge(const struct vs_arena *arena, struct vs_pool_request *request)
+{
+    request->verdict = VS_POOL_FULL;
+    vs_arena_here.capped = arena->charge->limit != UINT64_MAX;
+    return -ENOMEM;
+}
+
+CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, size_t bytes,
+                        CUdeviceptr *address, enum vs_verdict *verdict)
+{
+    CUresult result = vs_fences_legal(&arena->fences);
+    struct vs_pool_request request = {.bytes = bytes, .lane = vs_arena_lane()};
+    uint64_t at = 0;
+    int error;
+
+    (void)guard;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    request.capturing = vs_fences_capturing(&arena->fences);
+    vs_arena_here.error = CUDA_SUCCESS;
+    vs_arena_here.capped = false;
+    error =
+        bytes > HUGE_REQUEST ? huge(arena, &request) : vs_pool_alloc(arena->pool, &request, &at);
+    if (error == 0) {
+        *address = at;
+    } else if (error == -ENOMEM) {
+        vs_arena_publish(arena->device);
+        *verdict = verdict_of(request.verdict);
+    }
+    after_slow_path(arena);
+    return answer(error);
+}
+
+CUresult vs_arena_may_free(struct vs_arena *arena)
+{
+    CUresult result = vs_fences_legal(&arena->fences);
+
+    return result != CUDA_SUCCESS ? result : vs_fences_strict(&arena->fences);
+}
+
+CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address)
+{
+    int error;
+
+    (void)guard;
+    vs_arena_here.error = CUDA_SUCCESS;
+    error = vs_pool_free(arena->pool, address, vs_arena_lane());
+    if (error == 0) {
+        vs_fence_freed();
+        vs_decay_freed();
+    }
+    after_slow_path(arena);
+    return answer(error);
+}
+
+struct of_device {
+    CUdevice device;
+    struct vs_ledger_pool_stats sum;
+};
+
+/* What was done, as against how it stands. */
+static void add_deeds(struct vs_ledger_pool_stats *to, const struct vs_ledger_pool_stats *from)
+{
+    to->hits += from->hits;
+    to->misses += from->misses;
+    to->waits += from->waits;
+    to->wait_ns += from->wait_ns;
+    to->orders += from->orders;
+    to->trims += from->trims;
+    to->released_bytes += from->released_bytes;
+    to->remapped_bytes += from->remapped_bytes;
+}
+
+static void deeds_of(struct vs_arena *arena, const struct vs_pool_stats *stats,
+                     struct vs_ledger_pool_stats *out)
+{
+    *out = (struct vs_ledger_pool_stats){
+        .hits = stats->hits,
+        .misses = stats->misses,
+        .waits = stats->waits,
+        .wait_ns = atomic_load_explicit(&arena->wait_ns, memory_order_relaxed),
+        .orders = stats->orders,
+        .trims = stats->trims,
+        .released_bytes = stats->released_bytes,
+        .remapped_bytes = stats->remapped_bytes,
+    };
+}
+
+static void add(struct vs_arena *arena, void *data)
+{
+    struct of_device *of = data;
+    struct vs_ledger_pool_stats deeds, *sum = &of->sum;
+    struct vs_pool_stats stats;
+
+    if (arena->device != of->device) {
+        return;
+    }
+    vs_pool_stats(arena->pool, &stats);
+    deeds_of(arena, &stats, &deeds);
+    add_deeds(sum, &deeds);
+    sum->backing = arena->backing == VS_POOL_VMM ? VS_LEDGER_VMM : VS_LEDGER_NATIVE;
+    sum->live_bytes += stats.live_bytes;
+    sum->block_bytes += stats.block_bytes;
+    sum->free_bytes += stats.free_bytes;
+    sum->pending_bytes += stats.pending_bytes;
+    sum->pinned_bytes += stats.pinned_bytes;
+    if (stats.largest_free_bytes > sum->largest_free_bytes) {
+        sum->largest_free_bytes = stats.largest_free_bytes;
+    }
+}
+
+static struct vs_arenas *arenas_now(void)
+{
+    return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
+}
+
+void vs_arena_stats(CUdevice device, struct vs_ledger_pool_stats *out)
+{
+    struct vs_arenas *arenas = arenas_now();
+    struct of_device of = {.device = device};
+
+    if (arenas != NULL && device >= 0 && device < VS_LEDGER_MAX_DEVICES) {
+        vs_arena_each(add, &of);
+        vs_lock_take(&arenas->making);
+        add_deeds(&of.sum, &arenas->device[device].retired);
+        if (of.sum.backing == VS_LEDGER_NO_POOL) {
+            of.sum.backing = arenas->device[device].retired.backing;
+        }
+        vs_lock_drop(&arenas->making);
+    }
+    *out = of.sum;
+}
+
+void vs_arena_retire(struct vs_arena *arena)
+{
+    struct vs_ledger_pool_stats deeds, *retired = &arena->charge->retired;
+    struct vs_pool_stats stats;
+
+    vs_pool_stats(arena->pool, &stats);
+    deeds_of(arena, &stats, &deeds);
+    vs_lock_take(&arena->arenas->making);
+    add_deeds(retired, &deeds);
+    retired->backing = arena->backing == VS_POOL_VMM ? VS_LEDGER_VMM : VS_LEDGER_NATIVE;
+    vs_lock_drop(&arena->arenas->making);
+}
+
+void vs_arena_publish(CUdevice device)
+{
+    struct vs_ledger_pool_stats stats;
+
+    if (vs_process_counts()) {
+        vs_arena_stats(device, &stats);
+        vs_ledger_pool((uint32_t)device, &stats);
+    }
+}
+
+void vs_arena_publish_all(void)
+{
+    struct vs_arenas *arenas = arenas_now();
+    struct vs_ledger_pool_stats stats;
+
+    /* A signal handler that ends the process may have interrupted this very thread in a pool. */
+    if (arenas == NULL || vs_guard_depth != 0) {
+        return;
+    }
+    for (int i = 0; i < VS_LEDGER_MAX_DEVICES; i++) {
+        if (atomic_load_explicit(&arenas->device[i].seen, memory_order_relaxed) != 0) {
+            vs_arena_stats(i, &stats);
+            vs_ledger_pool((uint32_t)i, &stats);
+        }
+    }
+}
