@@ -18,6 +18,7 @@
 #include "shim/capture.h"
 #include "shim/fence_copies.h"
 #include "shim/fence_driver.h"
+#include "shim/test_faults.h"
 
 #include <errno.h>
 
@@ -100,7 +101,7 @@ static int with_gate(struct vs_fences *fences, CUresult (*call)(CUcontext, CUeve
     CUresult result;
 
     pthread_mutex_lock(gate);
-    if (vs_capture_in(fences->context)) {
+    if (vs_capture_in(fences->context) && !(vs_test_faults() & VS_POOL_RECORD_IN_CAPTURE)) {
         pthread_mutex_unlock(gate);
         return 1;
     }
