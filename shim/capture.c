@@ -305,22 +305,25 @@ void vs_capture_joined(const struct vs_capture_call *call)
     vs_fence_freed(); /* what was freed meanwhile has no fence; the next submission sees to it */
 }
 
-uint32_t vs_capture_mark(void)
+/* The youngest row when the context began to go. */
+static __thread uint32_t context_mark __attribute__((tls_model("initial-exec")));
+
+void vs_capture_context_goes(void)
 {
-    return table()->born;
+    context_mark = table()->born;
 }
 
-void vs_capture_context_gone(CUcontext context, uint32_t mark)
+void vs_capture_context_gone(CUcontext context)
 {
     struct vs_captures *captures = table();
 
-    if (!vs_capture_active()) {
+    if (context == NULL || !vs_capture_active()) {
         return;
     }
     vs_lock_take(&captures->lock);
     for (uint32_t i = captures->count; i-- > 0 && i < captures->count;) {
         if (captures->row[i].context == (void *)context &&
-            (int32_t)(captures->row[i].born - mark) <= 0) {
+            (int32_t)(captures->row[i].born - context_mark) <= 0) {
             drop(captures, i);
         }
     }

@@ -63,9 +63,9 @@ void vs_capture_joins(struct vs_capture_call *call, const struct vs_guard *guard
                       enum vs_capture_default_stream twin);
 void vs_capture_joined(const struct vs_capture_call *call);
 
-/* A context is gone with its captures. mark: from before the driver's call, so that captures of a
- * new context with the same handle are not taken for the old one's. */
-uint32_t vs_capture_mark(void);
-void vs_capture_context_gone(CUcontext context, uint32_t mark);
+/* Around the end of a context, on one thread: its captures are gone with it, but not those of a new
+ * context that got its handle. */
+void vs_capture_context_goes(void);
+void vs_capture_context_gone(CUcontext context);
 
 #endif
