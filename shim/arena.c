@@ -10,10 +10,7 @@
 #include "shim/arm.h"
 #include "shim/process.h"
 #include "shim/say.h"
-
-#ifdef VS_TEST_FAULTS
-#include <stdlib.h>
-#endif
+#include "shim/test_faults.h"
 
 __thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
 
@@ -185,20 +182,6 @@ static void give_place_back(struct vs_arena *arena)
     atomic_store_explicit(&arena->state, VS_ARENA_FREE, memory_order_release);
 }
 
-#ifdef VS_TEST_FAULTS
-/* A number of one or two digits: enum vs_pool_fault, or'd. */
-static uint32_t test_faults(void)
-{
-    const char *text = getenv("VRAMSHIM_TEST_FAULTS");
-    uint32_t faults = 0;
-
-    while (text != NULL && *text >= '0' && *text <= '9') {
-        faults = faults * 10 + (uint32_t)(*text++ - '0');
-    }
-    return faults;
-}
-#endif
-
 static void configure(struct vs_pool_config *config, const struct vs_arena *arena, bool first)
 {
     const struct vs_options *options = vs_arm_resolved();
@@ -210,9 +193,7 @@ static void configure(struct vs_pool_config *config, const struct vs_arena *aren
     if (options->pool_decay_ms == 0) {
         config->trim_above = 0; /* at once */
     }
-#ifdef VS_TEST_FAULTS
-    config->faults = test_faults();
-#endif
+    config->faults = vs_test_faults();
 }
 
 /* POOL_SIZE, at the device's first use. */
