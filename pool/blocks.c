@@ -61,15 +61,62 @@ void vs_block_join(struct vs_pool *pool, uint32_t number)
     vs_table_give(&pool->blocks, gone);
 }
 
+/* What a HOLE offers with the FREE blocks beside it: where a window may lie. */
+static uint32_t extent(const struct vs_pool *pool, const struct vs_block *hole)
+{
+    uint64_t units = hole->units;
+    if (hole->prev && block_at(pool, hole->prev)->state == BLOCK_FREE) {
+        units += block_at(pool, hole->prev)->units;
+    }
+    if (hole->next && block_at(pool, hole->next)->state == BLOCK_FREE) {
+        units += block_at(pool, hole->next)->units;
+    }
+    return units < UINT32_MAX ? (uint32_t)units : UINT32_MAX;
+}
+
+/* A FREE block beside it has come or gone. */
+static void follow(struct vs_pool *pool, uint32_t number)
+{
+    struct vs_block *hole = number ? block_at(pool, number) : NULL;
+    if (hole && hole->state == BLOCK_HOLE) {
+        struct vs_tree *tree = &pool->zones[hole->zone].holes;
+        vs_tree_remove(pool, tree, number);
+        hole->key = extent(pool, hole);
+        vs_tree_insert(pool, tree, number);
+    }
+}
+
+void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
+{
+    struct vs_block *block = block_at(pool, number);
+    block->state = (uint8_t)state;
+    if (state == BLOCK_HOLE) {
+        block->key = extent(pool, block);
+        vs_tree_insert(pool, &pool->zones[block->zone].holes, number);
+        return;
+    }
+    block->key = block->units;
+    vs_tree_insert(pool, &pool->zones[block->zone].free, number);
+    follow(pool, block->prev);
+    follow(pool, block->next);
+}
+
 void vs_block_unlist(struct vs_pool *pool, uint32_t number)
 {
-    vs_tree_remove(pool, tree_of(pool, block_at(pool, number)), number);
+    struct vs_block *block = block_at(pool, number);
+    bool was_free = block->state == BLOCK_FREE;
+    vs_tree_remove(pool, tree_of(pool, block), number);
+    block->state = BLOCK_BUSY;
+    if (was_free) {
+        follow(pool, block->prev);
+        follow(pool, block->next);
+    }
 }
 
 uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
 {
     struct vs_block *block = block_at(pool, number);
-    block->state = (uint8_t)state;
+    block->state = BLOCK_BUSY;
     if (block->next && block_at(pool, block->next)->state == state) {
         vs_block_unlist(pool, block->next);
         vs_block_join(pool, number);
@@ -78,9 +125,8 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
         number = block->prev;
         vs_block_unlist(pool, number);
         vs_block_join(pool, number);
-        block = block_at(pool, number);
     }
-    vs_tree_insert(pool, tree_of(pool, block), number);
+    vs_block_list(pool, number, state);
     return number;
 }
 

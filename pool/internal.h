@@ -56,6 +56,7 @@ struct vs_block {
     uint64_t epoch;       /* PENDING: of its free */
     uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
     uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
+    uint32_t key;         /* in the tree. FREE: units. HOLE: with the FREE blocks beside it */
     uint32_t run;         /* RUN: its number */
     uint8_t state;
     uint8_t zone;
@@ -77,7 +78,7 @@ struct vs_handle {
     uint64_t address; /* where it is mapped; meaningless while spare */
 };
 
-/* Exact sizes by (units, address): bins of nearly equal sizes, each a treap. */
+/* Exact sizes by (key, address): bins of nearly equal sizes, each a treap. */
 #define TREE_BINS 512
 struct vs_tree {
     uint64_t filled[TREE_BINS / 64];
@@ -201,10 +202,11 @@ static inline void pool_unlock(struct vs_pool *pool)
 }
 
 /* tree.c: the lock is held. */
+/* By block->key, which stays as it is while the block is in the tree. */
 void vs_tree_insert(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number);
 void vs_tree_remove(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number);
-/* The least block of at least (units, address), in that order; 0 if there is none. */
-uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, uint32_t units,
+/* The least block of at least (key, address), in that order; 0 if there is none. */
+uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, uint32_t key,
                       uint64_t address);
 /* The largest of the bin-th highest bin that holds any; 0 if there are not so many. */
 uint32_t vs_tree_large(const struct vs_pool *pool, const struct vs_tree *tree, unsigned bin);
@@ -237,7 +239,9 @@ uint32_t vs_block_cut(struct vs_pool *pool, uint32_t number, uint64_t bytes);
 void vs_block_join(struct vs_pool *pool, uint32_t number);
 /* Makes a block that is in no tree FREE or HOLE, joined with its like. Returns the block. */
 uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
-/* Takes it out of its tree. */
+/* Puts a FREE block or a HOLE into its tree, or takes it out; the HOLEs beside it follow. Not
+ * joined with anything. */
+void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
 void vs_block_unlist(struct vs_pool *pool, uint32_t number);
 /* PENDING, into the queue. */
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch);
@@ -254,6 +258,11 @@ int vs_zone_try(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_blo
                 uint32_t *number);
 /* Moves the fences on, as the ladder would. 1: more is available; 0: no; or an error. */
 int vs_zone_fences(struct vs_pool *pool);
+/* Would a block of whole pages lie across their borders here? */
+static inline bool vs_zone_askew(uint64_t address, uint64_t bytes)
+{
+    return (address & (VS_POOL_PAGE - 1)) != 0 && (bytes & (VS_POOL_PAGE - 1)) == 0;
+}
 /* May the zones grow by this much rather than touch a fence? */
 bool vs_zone_rotates(struct vs_pool *pool, uint64_t bytes);
 void vs_reserved_add(struct vs_pool *pool, int64_t bytes); /* the lock is held */

@@ -140,21 +140,20 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
 static uint32_t cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end)
 {
     struct vs_block *block = block_at(pool, number);
-    struct vs_tree *tree = &pool->zones[block->zone].free;
     uint32_t middle = number;
 
     vs_block_unlist(pool, number);
     if (block_end(block) > end) {
         uint32_t rest = vs_block_cut(pool, number, end - block->address);
         if (!rest) {
-            vs_tree_insert(pool, tree, number);
+            vs_block_list(pool, number, BLOCK_FREE);
             return 0;
         }
-        vs_tree_insert(pool, tree, rest);
+        vs_block_list(pool, rest, BLOCK_FREE);
     }
     if (block->address < start) {
         middle = vs_block_cut(pool, number, start - block->address);
-        vs_tree_insert(pool, tree, number);
+        vs_block_list(pool, number, BLOCK_FREE);
         if (!middle) {
             return 0;
         }

@@ -1,9 +1,10 @@
 /*
  * Free blocks by size: the tightest fit, and among equals the lowest address.
  *
- * Sizes are spread over bins, sixteen per power of two, with a bitmap of those that hold any; each
- * bin is a treap ordered by (units, address), its priorities a hash of the block's number. So the
- * order is exact, the trees are small, and the same calls give the same answers. O(log n) expected.
+ * Keys (the size, of a FREE block) are spread over bins, sixteen per power of two, with a bitmap of
+ * those that hold any; each bin is a treap ordered by (key, address), its priorities a hash of the
+ * block's number. So the order is exact, the trees are small, and the same calls give the same
+ * answers. O(log n) expected.
  */
 #include "pool/internal.h"
 
@@ -24,9 +25,9 @@ static uint32_t priority(uint32_t number)
     return number * 0x85ebca77u;
 }
 
-static bool before(const struct vs_block *a, uint32_t units, uint64_t address)
+static bool before(const struct vs_block *a, uint32_t key, uint64_t address)
 {
-    return a->units != units ? a->units < units : a->address < address;
+    return a->key != key ? a->key < key : a->address < address;
 }
 
 static void split(const struct vs_pool *pool, uint32_t root, const struct vs_block *key,
@@ -34,7 +35,7 @@ static void split(const struct vs_pool *pool, uint32_t root, const struct vs_blo
 {
     while (root) {
         struct vs_block *block = block_at(pool, root);
-        if (before(block, key->units, key->address)) {
+        if (before(block, key->key, key->address)) {
             *less = root;
             less = &block->right;
             root = block->right;
@@ -75,11 +76,11 @@ static uint64_t whole_pages(const struct vs_block *block)
 void vs_tree_insert(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
-    unsigned bin = bin_of(block->units);
+    unsigned bin = bin_of(block->key);
     uint32_t *at = &tree->roots[bin];
     while (*at && priority(*at) > priority(number)) {
         struct vs_block *other = block_at(pool, *at);
-        at = before(other, block->units, block->address) ? &other->right : &other->left;
+        at = before(other, block->key, block->address) ? &other->right : &other->left;
     }
     split(pool, *at, block, &block->left, &block->right);
     *at = number;
@@ -91,11 +92,11 @@ void vs_tree_insert(const struct vs_pool *pool, struct vs_tree *tree, uint32_t n
 void vs_tree_remove(const struct vs_pool *pool, struct vs_tree *tree, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
-    unsigned bin = bin_of(block->units);
+    unsigned bin = bin_of(block->key);
     uint32_t *at = &tree->roots[bin];
     while (*at != number) {
         struct vs_block *other = block_at(pool, *at);
-        at = before(other, block->units, block->address) ? &other->right : &other->left;
+        at = before(other, block->key, block->address) ? &other->right : &other->left;
     }
     *at = merge(pool, block->left, block->right);
     tree->bytes -= block_bytes(block);
@@ -113,14 +114,14 @@ static uint32_t first(const struct vs_pool *pool, uint32_t root)
     return root;
 }
 
-uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, uint32_t units,
+uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, uint32_t key,
                       uint64_t address)
 {
-    unsigned bin = bin_of(units);
+    unsigned bin = bin_of(key);
     uint32_t root = tree->roots[bin], best = 0;
     while (root) {
         struct vs_block *block = block_at(pool, root);
-        if (before(block, units, address)) {
+        if (before(block, key, address)) {
             root = block->right;
         } else {
             best = root;

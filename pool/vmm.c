@@ -24,6 +24,7 @@ struct window {
     uint32_t first; /* the block that it starts in */
     uint64_t start, end;
     uint64_t missing; /* bytes with nothing behind them */
+    bool askew;       /* whole pages, but not at a page's start */
 };
 
 int vs_vmm_start(struct vs_pool *pool)
@@ -42,7 +43,7 @@ int vs_vmm_start(struct vs_pool *pool)
         if (!zone->first) {
             return -ENOMEM;
         }
-        vs_tree_insert(pool, &zone->holes, zone->first);
+        vs_block_list(pool, zone->first, BLOCK_HOLE);
     }
     return 0;
 }
@@ -70,11 +71,21 @@ static uint64_t window_end(const struct vs_pool *pool, const struct vs_block *bl
     return end;
 }
 
+/* Fewest missing pages, then no block of whole pages across their borders (for then each of its
+ * neighbours keeps a page of it in place), then the lowest address. */
+static bool before(const struct window *a, const struct window *b)
+{
+    if (a->missing != b->missing) {
+        return a->missing < b->missing;
+    }
+    return a->askew != b->askew ? b->askew : a->start < b->start;
+}
+
 /* The window from `start`, in block `first`, to the right; kept if it beats *best. */
 static void consider(const struct vs_pool *pool, uint32_t first, uint64_t start, uint64_t bytes,
                      struct window *best)
 {
-    struct window window = {.first = first, .start = start};
+    struct window window = {.first = first, .start = start, .askew = vs_zone_askew(start, bytes)};
     uint32_t number = first;
 
     for (unsigned i = 0; number && i < STEPS; i++) {
@@ -97,8 +108,7 @@ static void consider(const struct vs_pool *pool, uint32_t first, uint64_t start,
         }
         number = block->next;
     }
-    if (window.end && (!best->end || window.missing < best->missing ||
-                       (window.missing == best->missing && window.start < best->start))) {
+    if (window.end && (!best->end || before(&window, best))) {
         *best = window;
     }
 }
@@ -131,9 +141,11 @@ static struct window find_window(const struct vs_pool *pool, const struct vs_zon
     for (unsigned i = 0; i < CANDIDATES && (number = vs_tree_large(pool, &zone->free, i)); i++) {
         consider_around(pool, number, bytes, &best);
     }
-    number = vs_tree_from(pool, &zone->holes, (uint32_t)(page_up(bytes) >> UNIT_BITS), 0);
-    if (number) {
+    number = vs_tree_from(pool, &zone->holes, units, 0);
+    for (unsigned i = 0; number && i < CANDIDATES; i++) {
+        const struct vs_block *hole = block_at(pool, number);
         consider_around(pool, number, bytes, &best);
+        number = vs_tree_from(pool, &zone->holes, hole->key, hole->address + 1);
     }
     number = vs_tree_large(pool, &zone->holes, 0);
     if (number) {
@@ -155,28 +167,26 @@ static uint32_t take_window(struct vs_pool *pool, const struct window *window)
         last = block_at(pool, last)->next;
     }
     if (block_end(block_at(pool, last)) > window->end) {
+        enum vs_block_state state = block_at(pool, last)->state;
         vs_block_unlist(pool, last);
         uint32_t rest = vs_block_cut(pool, last, window->end - block_at(pool, last)->address);
-        struct vs_zone *zone = &pool->zones[block->zone];
-        bool hole = block_at(pool, last)->state == BLOCK_HOLE;
         if (rest) {
-            vs_tree_insert(pool, hole ? &zone->holes : &zone->free, rest);
+            vs_block_list(pool, rest, state);
         }
-        vs_tree_insert(pool, hole ? &zone->holes : &zone->free, last);
+        vs_block_list(pool, last, state);
         if (!rest) {
             return 0;
         }
     }
     if (block->address < window->start) {
-        struct vs_zone *zone = &pool->zones[block->zone];
-        struct vs_tree *tree = block->state == BLOCK_HOLE ? &zone->holes : &zone->free;
+        enum vs_block_state state = block->state;
         vs_block_unlist(pool, number);
         uint32_t rest = vs_block_cut(pool, number, window->start - block->address);
-        vs_tree_insert(pool, tree, number);
+        vs_block_list(pool, number, state);
         if (!rest) {
             return 0; /* a cut HOLE or FREE block stays cut: neighbours alike, which only costs */
         }
-        vs_tree_insert(pool, tree, rest);
+        vs_block_list(pool, rest, state);
         number = rest;
         block = block_at(pool, number);
     }

@@ -42,6 +42,23 @@ static uint32_t find_fit(const struct vs_pool *pool, const struct vs_zone *zone,
     return number && !block->big ? number : 0;
 }
 
+/* A block of whole pages goes to a page's start, where there is room for that, so that its pages
+ * are its own. The block is in no tree; what is before it goes back. */
+static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
+{
+    struct vs_block *block = block_at(pool, number);
+    uint64_t bytes = (uint64_t)units << UNIT_BITS, start = page_up(block->address);
+    if (!vs_zone_askew(block->address, bytes) || start + bytes > block_end(block) || block->big) {
+        return number;
+    }
+    uint32_t rest = vs_block_cut(pool, number, start - block->address);
+    if (!rest) {
+        return number;
+    }
+    vs_block_list(pool, number, BLOCK_FREE);
+    return rest;
+}
+
 int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_block_state state,
                 uint32_t *number)
 {
@@ -54,10 +71,12 @@ int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_blo
     if (found) {
         struct vs_block *block = block_at(pool, found);
         vs_block_unlist(pool, found);
+        found = align(pool, found, units);
+        block = block_at(pool, found);
         if (block->units > units) {
             uint32_t rest = vs_block_cut(pool, found, (uint64_t)units << UNIT_BITS);
             if (rest) {
-                vs_tree_insert(pool, &zone->free, rest);
+                vs_block_list(pool, rest, BLOCK_FREE);
             }
             /* Without host memory for the rest the block keeps it. */
         }
