@@ -143,7 +143,8 @@ def expectation_problems(report, expected):
     """Where the report's numbers are not the expected ones; None in expected is not compared, and a
     kind that the report does not list is 0. plain_peak is what the program took by plain calls,
     whoever served it."""
-    found, pooled = counts(report), bool(backings(report))
+    found = counts(report)
+    pooled = bool(backings(report)) or found.get("pool_peak", 0) > 0
     return [f"{key}: report says {found.get(key, 0)}, expected {value}"
             + (f" ({found.get('pool_peak', 0)} in the pool)" if key == "plain_peak" else "")
             for key, value in expected.items()

@@ -227,7 +227,7 @@ class Pools(unittest.TestCase):
         self.assertEqual(len(problems(both, EXPECT)), 1)
         self.assertEqual(len(problems(a_pool_report(alloc_count=4), EXPECT)), 1)
         # Without a pool nothing excuses a missing kind.
-        self.assertEqual(len(problems(a_pool_report(backing=None), EXPECT)), 1)
+        self.assertEqual(len(problems(a_pool_report(backing=None, pool_peak=0), EXPECT)), 1)
 
     def test_backings(self):
         for report, backing, fine in ((a_pool_report(), None, True), (a_pool_report(), "vmm", True),
