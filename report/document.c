@@ -111,27 +111,59 @@ static void write_held(struct vs_json *json, const struct vs_snapshot_device *de
     write_gauge(json, "host_pinned", &device->host_pinned, false);
 }
 
-static void write_work(struct vs_json *json, const struct vs_snapshot_device *device)
+static void write_requests(struct vs_json *json, const struct vs_snapshot_device *device)
 {
-    static const char *const pool_counts[] = {"hits",  "misses",         "waits",         "wait_ns",
-                                              "trims", "released_bytes", "remapped_bytes"};
     vs_json_object(json, "requests", true);
     vs_json_u64(json, "alloc_count", device->alloc_count);
     vs_json_u64(json, "free_count", device->free_count);
     vs_json_u64(json, "alloc_bytes", device->alloc_bytes);
     vs_json_u64(json, "failed_count", device->failed_count);
     vs_json_end(json);
-    vs_json_object(json, "pool", true);
-    vs_json_null(json, "backing");
-    for (size_t i = 0; i < sizeof pool_counts / sizeof *pool_counts; i++) {
-        vs_json_u64(json, pool_counts[i], 0);
+}
+
+const char *vs_backing_name(uint32_t backing)
+{
+    switch (backing) {
+    case VS_LEDGER_VMM:
+        return "vmm";
+    case VS_LEDGER_NATIVE:
+        return "native";
+    default:
+        return NULL;
     }
+}
+
+/* 1 - part / whole, where there is a whole; a part that grew meanwhile is not more than it. */
+static void write_rest(struct vs_json *json, const char *key, uint64_t part, uint64_t whole)
+{
+    vs_json_ratio(json, key, part < whole ? whole - part : 0, whole);
+}
+
+static void write_pool(struct vs_json *json, const struct vs_snapshot_device *device)
+{
+    const struct vs_ledger_pool_stats *pool = &device->pool;
+    vs_json_object(json, "pool", false);
+    vs_json_str(json, "backing", vs_backing_name(pool->backing));
+    vs_json_u64(json, "hits", pool->hits);
+    vs_json_u64(json, "misses", pool->misses);
+    vs_json_u64(json, "waits", pool->waits);
+    vs_json_u64(json, "wait_ns", pool->wait_ns);
+    vs_json_u64(json, "orders", pool->orders);
+    vs_json_u64(json, "trims", pool->trims);
+    vs_json_u64(json, "released_bytes", pool->released_bytes);
+    vs_json_u64(json, "remapped_bytes", pool->remapped_bytes);
+    vs_json_u64(json, "live_peak_bytes", device->pool_live.peak);
+    vs_json_u64(json, "live_bytes", pool->live_bytes);
+    vs_json_u64(json, "block_bytes", pool->block_bytes);
+    vs_json_u64(json, "free_bytes", pool->free_bytes);
+    vs_json_u64(json, "pending_bytes", pool->pending_bytes);
+    vs_json_u64(json, "largest_free_bytes", pool->largest_free_bytes);
     vs_json_end(json);
     vs_json_object(json, "fragmentation", true);
-    vs_json_null(json, "internal_ratio");
-    vs_json_null(json, "external_ratio");
-    vs_json_u64(json, "pinned_bytes", 0);
-    vs_json_ratio(json, "efficiency", device->live.peak, device->reserved.peak);
+    write_rest(json, "internal_ratio", pool->live_bytes, pool->block_bytes);
+    write_rest(json, "external_ratio", pool->largest_free_bytes, pool->free_bytes);
+    vs_json_u64(json, "pinned_bytes", pool->pinned_bytes);
+    vs_json_ratio(json, "efficiency", device->pool_live.peak, device->reserved.peak);
     vs_json_end(json);
 }
 
@@ -148,7 +180,8 @@ static void write_devices(struct vs_json *json, const struct vs_snapshot *snapsh
         number_or_null(json, "limit_bytes", device->info.limit_bytes, 0);
         vs_json_i64(json, "driver_version", device->info.driver_version);
         write_held(json, device);
-        write_work(json, device);
+        write_requests(json, device);
+        write_pool(json, device);
         vs_json_end(json);
     }
     vs_json_end(json);
@@ -225,7 +258,7 @@ static void write_ooms(struct vs_json *json, const struct vs_snapshot *snapshot)
         number_or_null(json, "limit_bytes", limit_of(snapshot, oom->device), 0);
         vs_json_u64(json, "live_bytes", oom->live_bytes);
         vs_json_u64(json, "reserved_bytes", oom->reserved_bytes);
-        vs_json_null(json, "largest_free_bytes");
+        number_or_null(json, "largest_free_bytes", oom->largest_free_bytes, UINT64_MAX);
         number_or_null(json, "driver_free_bytes", oom->driver_free_bytes, UINT64_MAX);
         vs_json_str(json, "verdict", vs_verdict_name(oom->verdict));
         vs_json_array(json, "sites", true);

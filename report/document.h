@@ -18,6 +18,9 @@ void vs_document_text(struct vs_out *out, const struct vs_snapshot *snapshot);
 /* "exit", "_exit", … as in the report. */
 const char *vs_end_name(enum vs_end end);
 
+/* "vmm", "native"; NULL: no pool (enum vs_ledger_backing). */
+const char *vs_backing_name(uint32_t backing);
+
 /* "over-limit", … as in the report. */
 const char *vs_verdict_name(uint32_t verdict);
 

@@ -158,6 +158,10 @@ static void take_rare(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
     memcpy(snapshot->ooms, ledger->ooms, sizeof ledger->ooms);
     snapshot->note_count = ledger->note_count;
     memcpy(snapshot->notes, ledger->notes, sizeof ledger->notes);
+    for (uint32_t i = 0; i < snapshot->device_count; i++) {
+        struct vs_snapshot_device *device = &snapshot->devices[i];
+        device->pool = ledger->pool[device->index];
+    }
     uint32_t dropped = ledger->notes_dropped;
     vs_lock_drop(&ledger->rare);
     if (dropped) {

@@ -24,6 +24,7 @@ struct vs_snapshot_device {
     struct vs_snapshot_gauge by_kind[VS_KIND_COUNT];
     uint64_t live_count;
     uint64_t alloc_count, free_count, alloc_bytes, failed_count;
+    struct vs_ledger_pool_stats pool;
 };
 
 struct vs_snapshot {

@@ -10,6 +10,7 @@
 #define LEAKS_SHOWN 10
 #define OOMS_SHOWN 5
 #define COMMAND_SHOWN 100
+#define VISIBLE_WAIT_NS 1000000u
 #define TIMES " \xc3\x97 " /* × */
 
 static void plural(struct vs_out *out, uint64_t count, const char *noun)
@@ -124,13 +125,40 @@ static void write_peak(struct vs_out *out, const struct vs_snapshot_device *devi
         vs_out_bytes(out, device->info.total_bytes);
     }
     vs_out_str(out, ", after ");
-    vs_out_duration(out, device->live.peak_at_ns);
+    vs_out_duration(out,
+                    device->used.peak_at_ns ? device->used.peak_at_ns : device->live.peak_at_ns);
     vs_out_char(out, '\n');
     if (device->live.peak != device->used.peak) {
         vs_out_str(out, "   the program's own part of it peaked at ");
         exact(out, device->live.peak);
         vs_out_char(out, '\n');
     }
+}
+
+/* What the pool took, what of it was of use, and what it made the program wait for. */
+static void write_pool(struct vs_out *out, const struct vs_snapshot_device *device)
+{
+    const char *backing = vs_backing_name(device->pool.backing);
+    if (device->reserved.peak == 0) {
+        return;
+    }
+    vs_out_str(out, "   pool");
+    if (backing) {
+        vs_out_str(out, " (");
+        vs_out_str(out, backing);
+        vs_out_char(out, ')');
+    }
+    vs_out_str(out, ": held at most ");
+    exact(out, device->reserved.peak);
+    vs_out_str(out, ", of which the program filled ");
+    percent(out, device->pool_live.peak, device->reserved.peak);
+    vs_out_str(out, " at its peak");
+    if (device->pool.wait_ns >= VISIBLE_WAIT_NS) {
+        vs_out_str(out, "; waited ");
+        vs_out_duration(out, device->pool.wait_ns);
+        vs_out_str(out, " for the device");
+    }
+    vs_out_char(out, '\n');
 }
 
 static void write_device(struct vs_out *out, const struct vs_snapshot_device *device)
@@ -141,11 +169,7 @@ static void write_device(struct vs_out *out, const struct vs_snapshot_device *de
     vs_out_foreign(out, device->info.name);
     vs_out_char(out, '\n');
     write_peak(out, device);
-    if (device->reserved.peak) {
-        vs_out_str(out, "   reserved from the driver: at most ");
-        exact(out, device->reserved.peak);
-        vs_out_char(out, '\n');
-    }
+    write_pool(out, device);
 }
 
 /* Devices on which nothing happened share one line. */
@@ -197,7 +221,8 @@ static void write_leak(struct vs_out *out, const struct vs_leak *leak)
     vs_out_str(out, leak->with_context ? " never freed before its context died, on GPU "
                                        : " never freed on GPU ");
     vs_out_u64(out, leak->device);
-    if (leak->kind < VS_KIND_COUNT && leak->kind != VS_KIND_PLAIN) {
+    /* Who calls cudaMalloc need not know who serves it. */
+    if (leak->kind < VS_KIND_COUNT && leak->kind != VS_KIND_PLAIN && leak->kind != VS_KIND_POOL) {
         vs_out_str(out, " (");
         vs_out_str(out, vs_kind_name(leak->kind));
         vs_out_char(out, ')');

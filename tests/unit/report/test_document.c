@@ -59,6 +59,35 @@ static void base(void)
     snapshot.row_count = 3;
 }
 
+/* A run that the pool served. */
+static void pooled(void)
+{
+    base();
+    struct vs_snapshot_device *device = &snapshot.devices[0];
+    device->live = device->pool_live = (struct vs_snapshot_gauge){0, 1342177280, 61000000000};
+    device->reserved = (struct vs_snapshot_gauge){41943040, 1409286144, 60000000000};
+    device->used = device->reserved;
+    device->by_kind[VS_KIND_PLAIN] = (struct vs_snapshot_gauge){0};
+    device->by_kind[VS_KIND_POOL] = device->reserved;
+    device->pool = (struct vs_ledger_pool_stats){
+        .backing = VS_LEDGER_VMM,
+        .hits = 1200,
+        .misses = 34,
+        .waits = 2,
+        .wait_ns = 12300000,
+        .orders = 5,
+        .trims = 1,
+        .released_bytes = 1367343104,
+        .remapped_bytes = 4194304,
+        .live_bytes = 900,
+        .block_bytes = 1000,
+        .free_bytes = 40000000,
+        .pending_bytes = 512,
+        .largest_free_bytes = 30000000,
+        .pinned_bytes = 2096640,
+    };
+}
+
 /* Everything that can go wrong, at once. */
 static void busy(void)
 {
@@ -78,6 +107,7 @@ static void busy(void)
     device->free_count = 1190;
     device->failed_count = 70;
     device->reserved = (struct vs_snapshot_gauge){1, UINT64_C(1500000000), 7};
+    device->pool_live.peak = 1342177280;
     device->host_pinned = (struct vs_snapshot_gauge){1, 2, 0};
     device->by_kind[VS_KIND_ASYNC] = (struct vs_snapshot_gauge){5, 6, 0};
     snapshot.device_count = 4;
@@ -93,9 +123,9 @@ static void busy(void)
     snapshot.leaks.leak[12] = (struct vs_leak){0, 12345, 678, 1, VS_KIND_COUNT, false};
     snapshot.leaks.count = 13;
     for (uint32_t i = 0; i < 6; i++)
-        snapshot.ooms[i] =
-            (struct vs_ledger_oom){1000000000u * i,          UINT64_C(3) << 30, 41943041, 1,
-                                   i ? i << 20 : UINT64_MAX, UINT64_MAX,        0,        i % 4};
+        snapshot.ooms[i] = (struct vs_ledger_oom){
+            1000000000u * i,          UINT64_C(3) << 30,           41943041, 1,
+            i ? i << 20 : UINT64_MAX, i == 2 ? 12345 : UINT64_MAX, 0,        i % 4};
     snapshot.oom_count = 6;
     snapshot.ooms_seen = 70;
     strcpy(snapshot.notes[0].code, "deepbind");
@@ -190,15 +220,6 @@ static void busy_json(void **unused)
     compare("busy.json", make(vs_document_json));
 }
 
-static void no_device(void **unused)
-{
-    (void)unused;
-    base();
-    snapshot.device_count = 0;
-    snapshot.row_count = 0;
-    compare("nodevice.txt", make(vs_document_text));
-}
-
 static void keys(const json_t *object, const char *names)
 {
     char list[1024];
@@ -223,6 +244,75 @@ static json_int_t number(const json_t *object, const char *key)
     const json_t *value = json_object_get(object, key);
     assert_true(json_is_integer(value));
     return json_integer_value(value);
+}
+
+static void pool_text(void **unused)
+{
+    (void)unused;
+    pooled();
+    compare("pool.txt", make(vs_document_text));
+    assert_true(lines(made) <= 24);
+}
+
+static void pool_json(void **unused)
+{
+    (void)unused;
+    pooled();
+    compare("pool.json", make(vs_document_json));
+}
+
+static const json_t *at(const json_t *object, const char *key, const char *inner)
+{
+    return json_object_get(json_object_get(object, key), inner);
+}
+
+/* What the ratios say, and when they say nothing. */
+static void pool_ratios(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < 3; round++) {
+        pooled();
+        struct vs_ledger_pool_stats *pool = &snapshot.devices[0].pool;
+        if (round == 1) { /* all given back, all that was free in one piece */
+            pool->live_bytes = pool->block_bytes = 0;
+            pool->largest_free_bytes = pool->free_bytes;
+        } else if (round == 2) { /* all in use, nothing ever reserved; live grew meanwhile */
+            pool->free_bytes = pool->largest_free_bytes = 0;
+            pool->live_bytes = pool->block_bytes + 1;
+            snapshot.devices[0].reserved.peak = 0;
+            pool->backing = VS_LEDGER_NATIVE;
+        }
+        json_t *root = json_loads(make(vs_document_json), 0, NULL);
+        assert_non_null(root);
+        const json_t *device = first(root, "devices");
+        const json_t *internal = at(device, "fragmentation", "internal_ratio");
+        const json_t *external = at(device, "fragmentation", "external_ratio");
+        const json_t *efficiency = at(device, "fragmentation", "efficiency");
+        if (round == 0) {
+            assert_true(json_real_value(internal) == 0.1);
+            assert_true(json_real_value(external) == 0.25);
+            assert_true(json_real_value(efficiency) == 0.9524);
+        } else if (round == 1) {
+            assert_true(json_is_null(internal));
+            assert_true(json_number_value(external) == 0);
+        } else {
+            assert_true(json_number_value(internal) == 0);
+            assert_true(json_is_null(external));
+            assert_true(json_is_null(efficiency));
+        }
+        assert_string_equal(json_string_value(at(device, "pool", "backing")),
+                            round == 2 ? "native" : "vmm");
+        json_decref(root);
+    }
+}
+
+static void no_device(void **unused)
+{
+    (void)unused;
+    base();
+    snapshot.device_count = 0;
+    snapshot.row_count = 0;
+    compare("nodevice.txt", make(vs_document_text));
 }
 
 /* Exactly the keys of the schema, and those that were added to it. */
@@ -257,7 +347,8 @@ static void shape(void **unused)
     keys(json_object_get(device, "host_pinned"), "now_bytes peak_bytes");
     keys(json_object_get(device, "requests"), "alloc_count free_count alloc_bytes failed_count");
     keys(json_object_get(device, "pool"),
-         "backing hits misses waits wait_ns trims released_bytes remapped_bytes");
+         "backing hits misses waits wait_ns orders trims released_bytes remapped_bytes "
+         "live_peak_bytes live_bytes block_bytes free_bytes pending_bytes largest_free_bytes");
     keys(json_object_get(device, "fragmentation"),
          "internal_ratio external_ratio pinned_bytes efficiency");
     keys(first(root, "leaks"), "site device bytes count growing size_bytes kind with_context");
@@ -302,8 +393,9 @@ static void ends(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clean_text), cmocka_unit_test(clean_json), cmocka_unit_test(busy_text),
-        cmocka_unit_test(busy_json),  cmocka_unit_test(no_device),  cmocka_unit_test(shape),
+        cmocka_unit_test(clean_text), cmocka_unit_test(clean_json),  cmocka_unit_test(busy_text),
+        cmocka_unit_test(busy_json),  cmocka_unit_test(no_device),   cmocka_unit_test(pool_text),
+        cmocka_unit_test(pool_json),  cmocka_unit_test(pool_ratios), cmocka_unit_test(shape),
         cmocka_unit_test(largest),    cmocka_unit_test(ends),
     };
     return cmocka_run_group_tests_name("document", tests, NULL, NULL);

@@ -225,6 +225,63 @@ static void gauges(void **unused)
     assert_int_equal(look(0)->host_pinned.peak, 50);
 }
 
+/* Pool memory is live as the program takes it, and charged as the pool does. */
+static void pool_memory(void **unused)
+{
+    (void)unused;
+    struct vs_alloc gone;
+    vs_ledger_reserved(0, 1000);
+    take(0x1000, 300, 0, VS_KIND_POOL, 1);
+    take(0x2000, 200, 0, VS_KIND_POOL, 1);
+    take(0x3000, 50, 0, VS_KIND_PLAIN, 1);
+    const struct vs_snapshot_device *device = look(0);
+    assert_int_equal(device->live.now, 550);
+    assert_int_equal(device->pool_live.now, 500);
+    assert_int_equal(device->used.now, 1050);
+    assert_int_equal(device->by_kind[VS_KIND_POOL].now, 1000);
+    assert_int_equal(device->by_kind[VS_KIND_PLAIN].now, 50);
+    assert_int_equal(snapshot.rows[snapshot.row_count - 1].sample.reserved_bytes, 1000);
+    assert_int_equal(snapshot.rows[snapshot.row_count - 1].sample.used_bytes, 1050);
+    assert_true(vs_ledger_free_at_once(0x1000, &gone));
+    assert_int_equal(gone.bytes, 300);
+    assert_false(vs_ledger_free_at_once(0x1000, &gone));
+    assert_false(vs_ledger_free_begin(0x1000, &gone));
+    give(0x2000); /* in two steps is as good */
+    vs_ledger_reserved(0, -1000);
+    device = look(0);
+    assert_int_equal(device->live.now, 50);
+    assert_int_equal(device->free_count, 2);
+    assert_int_equal(device->pool_live.now, 0);
+    assert_int_equal(device->pool_live.peak, 500);
+    assert_int_equal(device->used.now, 50);
+    assert_int_equal(device->used.peak, 1050);
+    assert_int_equal(device->by_kind[VS_KIND_POOL].now, 0);
+    assert_int_equal(device->by_kind[VS_KIND_POOL].peak, 1000);
+    take(0x4000, 70, 0, VS_KIND_POOL, 9);
+    assert_int_equal(vs_ledger_context_gone(9), 1);
+    assert_int_equal(look(0)->pool_live.now, 0);
+}
+
+static void pool_figures(void **unused)
+{
+    (void)unused;
+    struct vs_ledger_pool_stats stats = {
+        .backing = VS_LEDGER_NATIVE, .hits = 3, .largest_free_bytes = 4096};
+    vs_ledger_reserved(2, 1 << 20);
+    assert_int_equal(vs_ledger_add_device(2, &(struct vs_ledger_device){.name = "A"}), 0);
+    vs_ledger_oom(2, 1, 1, VS_VERDICT_DEVICE_FULL);
+    vs_ledger_pool(2, &stats);
+    stats.hits = 4;
+    vs_ledger_pool(2, &stats);
+    vs_ledger_pool(VS_LEDGER_MAX_DEVICES, &stats);
+    vs_ledger_oom(2, 8192, 1, VS_VERDICT_FRAGMENTED);
+    assert_int_equal(look(2)->pool.backing, VS_LEDGER_NATIVE);
+    assert_int_equal(look(2)->pool.hits, 4);
+    assert_true(snapshot.ooms[0].largest_free_bytes == UINT64_MAX);
+    assert_int_equal(snapshot.ooms[1].largest_free_bytes, 4096);
+    assert_int_equal(snapshot.ooms[1].reserved_bytes, 1 << 20);
+}
+
 static void notes(void **unused)
 {
     (void)unused;
@@ -306,11 +363,14 @@ static void *work(void *argument)
 {
     uint64_t base = (uint64_t)(uintptr_t)argument << 32;
     uint64_t random = base | 1;
+    struct vs_alloc gone;
     for (int round = 0; round < 200; round++) {
         for (uint64_t i = 0; i < 50; i++)
-            take(base + i * 512, i + 1, 0, i % 2 ? VS_KIND_PLAIN : VS_KIND_ASYNC, base);
+            take(base + i * 512, i + 1, 0, i % 3 ? VS_KIND_POOL : VS_KIND_ASYNC, base);
         for (uint64_t i = 0; i < 50; i++)
-            if (testing_random(&random) % 8 || round < 199)
+            if ((testing_random(&random) % 8 || round < 199) && i % 6 == 1)
+                assert_true(vs_ledger_free_at_once(base + i * 512, &gone));
+            else if (testing_random(&random) % 8 || round < 199)
                 give(base + i * 512);
             else
                 vs_ledger_note("kept", "one was kept");
@@ -339,8 +399,8 @@ static void threads(void **unused)
     const struct vs_snapshot_device *device = look(0);
     vs_live_each(vs_ledger_live(), true, sum, &left);
     assert_int_equal(device->live.now, left);
-    assert_int_equal(device->used.now, left);
-    kinds = device->by_kind[VS_KIND_PLAIN].now + device->by_kind[VS_KIND_ASYNC].now;
+    assert_int_equal(device->used.now, device->by_kind[VS_KIND_ASYNC].now);
+    kinds = device->pool_live.now + device->by_kind[VS_KIND_ASYNC].now;
     assert_int_equal(kinds, left);
     assert_int_equal(device->alloc_count, THREADS * 200 * 50);
     assert_int_equal(device->alloc_bytes, THREADS * 200 * 1275);
@@ -367,6 +427,8 @@ int main(void)
         TEST(out_of_range_is_untracked),
         TEST(devices),
         TEST(gauges),
+        TEST(pool_memory),
+        TEST(pool_figures),
         TEST(notes),
         TEST(header_and_process),
         TEST(peak_has_its_time),
