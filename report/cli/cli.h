@@ -9,5 +9,6 @@
 #define VS_CLI_USAGE 2
 
 int vs_cli_options(int argc, char **argv);
+int vs_cli_replay(int argc, char **argv);
 
 #endif

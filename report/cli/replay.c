@@ -171,9 +171,11 @@ static void print_json(const struct wanted *wanted, const struct answer *answer,
 static void print_share(struct vs_out *out, uint64_t live, uint64_t reserved)
 {
     vs_out_bytes(out, reserved);
-    vs_out_str(out, " (");
-    vs_out_ratio(out, 100 * live, reserved, 1);
-    vs_out_str(out, "% live)");
+    if (reserved > 0 && live <= reserved) { /* else something was refused */
+        vs_out_str(out, " (");
+        vs_out_ratio(out, 100 * live, reserved, 1);
+        vs_out_str(out, "% live)");
+    }
 }
 
 static void print_count(struct vs_out *out, uint64_t count, const char *what)
@@ -222,7 +224,7 @@ static void print_text(const struct wanted *wanted, const struct answer *answer,
     vs_out_str(out, " ns an operation\n");
     vs_out_grouped(out, plan->operations);
     vs_out_str(out, " operations");
-    print_count(out, shipped->failed, " allocations refused");
+    print_count(out, shipped->failed, " allocations refused for want of memory");
     print_count(out, plan->skipped, " skipped (frees of unknown pointers, allocations of nothing)");
     print_count(out, plan->implied, " frees put in (the address was handed out again)");
     print_count(out, plan->passed_over, " lines of other operations passed over");

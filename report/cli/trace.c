@@ -266,7 +266,7 @@ static bool is_letter(char c)
 static int parse(struct vs_trace *trace, const char *line, size_t size, struct vs_trace_row *row)
 {
     const char *at = line, *end = line + size, *field;
-    size_t length;
+    size_t length = 0;
 
     next_field(&at, end, &field, &length);
     if (length != 1 || !is_letter(field[0])) {
@@ -309,7 +309,7 @@ static int parse(struct vs_trace *trace, const char *line, size_t size, struct v
 int vs_trace_next(struct vs_trace *trace, struct vs_trace_row *row)
 {
     char line[VS_TRACE_LINE + 2];
-    size_t length;
+    size_t length = 0;
     int got;
 
     if (trace->failed) {

@@ -82,9 +82,13 @@ int main(int argc, char **argv)
         return SKIPPED;
     }
     count = scandir(argv[1], &entries, is_trace, alphasort);
-    if (count <= 0) {
-        printf("%s: no traces there\n", argv[1]);
+    if (count < 0) {
+        perror(argv[1]);
         return 1;
+    }
+    if (count == 0) {
+        printf("%s: no traces there: skipped\n", argv[1]);
+        return SKIPPED;
     }
     for (int i = 0; i < count; i++) {
         double share = one(argv[1], entries[i]->d_name);

@@ -182,6 +182,14 @@ static int world_order(void *data, uint32_t fence)
     if (world->capturing || world->cannot_order) {
         return 1;
     }
+    for (uint32_t n = world->finished + 1; n <= world->recorded[fence]; n++) {
+        if (world->ahead[n % WORLD_AHEAD].held) {
+            world_broke(world,
+                        "a deadlock: later work is to wait for submission %u, which only later "
+                        "work can end",
+                        n);
+        }
+    }
     if (world->recorded[fence] > world->barrier) {
         world->barrier = world->recorded[fence];
     }
