@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -298,6 +299,74 @@ static void captures_keep_frees_aside(void **state)
     }
 }
 
+/* A capture of many launches: each of them tries to close the epoch, and is refused. */
+static void long_captures(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    EACH_BACKING(i)
+    {
+        uint64_t address;
+
+        open_default(&fixture, both[i], 32 * MIB);
+        address = take(&fixture, MIB);
+        fixture.refuse = fixture.busy = true;
+        drop(&fixture, address);
+        alarm(20); /* rather than for ever */
+        for (unsigned n = 0; n < 3 * VS_POOL_FENCES; n++) {
+            assert_true(vs_pool_close_epoch(fixture.pool) > 0);
+        }
+        alarm(0);
+        fixture.refuse = fixture.busy = false;
+        assert_int_equal(vs_pool_close_epoch(fixture.pool), 0);
+        assert_int_equal(vs_pool_settle(fixture.pool), 0);
+        close_fixture(&fixture);
+    }
+}
+
+/* More epochs than there are fences, none of them seen: the oldest are waited for. */
+static void more_epochs_than_fences(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    EACH_BACKING(i)
+    {
+        open_default(&fixture, both[i], 32 * MIB);
+        fixture.busy = true;
+        alarm(20);
+        for (unsigned n = 0; n < 3 * VS_POOL_FENCES; n++) {
+            drop(&fixture, take(&fixture, 3000));
+            assert_int_equal(vs_pool_close_epoch(fixture.pool), 0);
+        }
+        alarm(0);
+        assert_in_range(fixture.waits, 1, 3 * VS_POOL_FENCES);
+        close_fixture(&fixture);
+    }
+}
+
+/* An address that leaves the context must be settled, and in a capture that cannot be had. */
+static void settling_in_a_capture_is_refused(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    EACH_BACKING(i)
+    {
+        uint64_t address;
+
+        open_default(&fixture, both[i], 32 * MIB);
+        address = take(&fixture, MIB);
+        fixture.refuse = true;
+        drop(&fixture, address);
+        assert_int_not_equal(vs_pool_settle(fixture.pool), 0);
+        fixture.refuse = false;
+        assert_int_equal(vs_pool_settle(fixture.pool), 0);
+        close_fixture(&fixture);
+    }
+}
+
 static void says_why_not(void **state)
 {
     struct fixture fixture;
@@ -430,6 +499,9 @@ int main(void)
         cmocka_unit_test(epochs_open_and_close),
         cmocka_unit_test(orders_rather_than_waits),
         cmocka_unit_test(captures_keep_frees_aside),
+        cmocka_unit_test(long_captures),
+        cmocka_unit_test(more_epochs_than_fences),
+        cmocka_unit_test(settling_in_a_capture_is_refused),
         cmocka_unit_test(says_why_not),
         cmocka_unit_test(keeps_and_trims),
         cmocka_unit_test(trims_above),
