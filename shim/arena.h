@@ -40,8 +40,12 @@ CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, si
 
 /* Free, in two steps: may_free answers as the driver would before it frees anything (legality, a
  * broken context), and waits where a plain free has to; then the books; then the free itself. */
-CUresult vs_arena_may_free(struct vs_arena *arena);
+CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena);
 CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address);
+
+/* cuMemFreeAsync of memory that an arena claims, on a stream that does not capture: the driver
+ * takes plain memory there too. A plain free, then, but for the waiting; counted. */
+CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream);
 
 /* Calls visit for each living arena, which it holds meanwhile. */
 void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data);

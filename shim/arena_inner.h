@@ -95,6 +95,7 @@ struct vs_arenas {
 /* What the calling thread's last call into a pool met. */
 struct vs_arena_thread {
     uint32_t number; /* of the thread, from 1; 0: none yet */
+    bool permitted;  /* may call the driver: no thread of the driver's that runs host functions */
     int32_t error;   /* CUresult of the last driver call that failed */
     bool capped;     /* the cap said no, the last time that memory was asked for */
     bool slow;       /* the driver was asked for memory, or given some */

@@ -3,6 +3,8 @@
  * its pool stands, for the report.
  */
 #include "shim/arena_inner.h"
+#include "shim/count.h"
+#include "shim/fence_driver.h"
 #include "shim/process.h"
 
 #include <errno.h>
@@ -77,10 +79,27 @@ CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, si
     return answer(error);
 }
 
-CUresult vs_arena_may_free(struct vs_arena *arena)
+/* In a host function the driver permits no call. It runs them on threads of its own, so a thread
+ * that was once told otherwise is asked no more. */
+static CUresult permitted(const struct vs_guard *guard)
 {
-    CUresult result = vs_fences_legal(&arena->fences);
+    CUcontext context;
+    CUresult result = CUDA_SUCCESS;
 
+    if (__builtin_expect(!vs_arena_here.permitted, 0)) {
+        result = guard->driver->real.cuCtxGetCurrent(&context);
+        vs_arena_here.permitted = result == CUDA_SUCCESS;
+    }
+    return result;
+}
+
+CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena)
+{
+    CUresult result = permitted(guard);
+
+    if (result == CUDA_SUCCESS) {
+        result = vs_fences_legal(&arena->fences);
+    }
     return result != CUDA_SUCCESS ? result : vs_fences_strict(&arena->fences);
 }
 
@@ -97,6 +116,41 @@ CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUd
     }
     after_slow_path(arena);
     return answer(error);
+}
+
+/* Is there such a stream? Its own error if not. */
+static CUresult stream_good(const struct vs_guard *guard, CUstream stream)
+{
+    const struct vs_entries *real = &guard->driver->real;
+    CUstreamCaptureMode mode;
+    CUcontext context;
+    CUresult result = CUDA_SUCCESS;
+
+    if (real->cuStreamGetCtx != NULL) {
+        mode = vs_fence_relax(real);
+        result = real->cuStreamGetCtx(stream, &context);
+        vs_fence_unrelax(real, mode);
+    }
+    return result;
+}
+
+CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream)
+{
+    struct vs_arena *arena = vs_arena_of_address(address);
+    CUresult result = stream_good(guard, stream);
+
+    if (arena == NULL) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = vs_fences_legal(&arena->fences);
+    }
+    if (result == CUDA_SUCCESS) {
+        vs_count_pool_free(guard, address);
+        result = vs_arena_free(guard, arena, address);
+    }
+    vs_arena_leave(arena);
+    return vs_fence_answer(guard, result);
 }
 
 struct of_device {

@@ -24,7 +24,7 @@ VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     return result;
 }
 
-/* From an arena, which is left. */
+/* From an arena, which is left. A failure writes 0, as the driver's does. */
 static CUresult alloc_in(struct vs_arena *arena, const struct vs_guard *guard, CUdeviceptr *address,
                          size_t bytes)
 {
@@ -32,9 +32,7 @@ static CUresult alloc_in(struct vs_arena *arena, const struct vs_guard *guard, C
     CUdeviceptr at = 0;
     CUresult result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
 
-    if (result == CUDA_SUCCESS) {
-        *address = at;
-    }
+    *address = at;
     vs_count_pool_alloc(guard, result, at, vs_arena_place(arena), bytes, verdict);
     vs_arena_leave(arena);
     return vs_fence_answer(guard, result);
@@ -132,7 +130,7 @@ VS_HOOK cuMemFree(CUdeviceptr_v1 address)
 /* In an arena, which is left. */
 static CUresult free_in(struct vs_arena *arena, const struct vs_guard *guard, CUdeviceptr address)
 {
-    CUresult result = vs_arena_may_free(arena);
+    CUresult result = vs_arena_may_free(guard, arena);
 
     if (result == CUDA_SUCCESS) {
         vs_count_pool_free(guard, address);

@@ -55,10 +55,11 @@ static enum where find(const struct vs_guard *guard, CUdeviceptr address, struct
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-static bool no_context(CUresult result)
+/* An answer that has to do with the address; any other goes before ours. */
+static bool of_address(CUresult result)
 {
-    return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED ||
-           result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND ||
+           result == CUDA_ERROR_INVALID_VALUE;
 }
 
 VS_HOOK cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
@@ -80,7 +81,7 @@ VS_HOOK cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr add
         size_t all;
 
         result = guard.entries->cuMemGetAddressRange_v2(&whole, &all, address);
-        if (no_context(result)) {
+        if (!of_address(result)) {
             return result;
         }
         if (where == FREED) {

@@ -4,6 +4,7 @@
  *
  * Each entry point has a _ptsz twin, in which stream 0 means the thread's own default stream.
  */
+#include "shim/arena.h"
 #include "shim/capture.h"
 #include "shim/count.h"
 #include "shim/fence.h"
@@ -57,8 +58,11 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_alloc alloc;                                                                     \
         vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
-        bool known = !vs_capture_records(&guard, stream, twin) &&                                  \
-                     vs_count_free_begin(&guard, address, &alloc);                                 \
+        bool recorded = vs_capture_records(&guard, stream, twin);                                  \
+        if (!recorded && guard.counts && vs_arena_claims(address)) {                               \
+            return vs_arena_free_async(&guard, address, stream);                                   \
+        }                                                                                          \
+        bool known = !recorded && vs_count_free_begin(&guard, address, &alloc);                    \
         CUresult result = guard.entries->name(address, stream);                                    \
         vs_count_free_end(known, result, &alloc);                                                  \
         return result;                                                                             \
