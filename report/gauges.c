@@ -95,6 +95,11 @@ static int64_t change_of(const struct vs_gauge_change *change)
     return (int64_t)(change->call == VS_GAUGE_ALLOC ? change->bytes : -change->bytes);
 }
 
+static bool charged(uint32_t kind)
+{
+    return kind != VS_KIND_OVERFLOW && kind != VS_KIND_POOL;
+}
+
 static void move_live(struct vs_gauges *gauges, uint32_t kind, int64_t bytes, uint64_t t_ns)
 {
     move(&gauges->live, bytes, &gauges->live_peak_at_ns, t_ns);
@@ -103,18 +108,36 @@ static void move_live(struct vs_gauges *gauges, uint32_t kind, int64_t bytes, ui
         return;
     }
     move(&gauges->by_kind[kind], bytes, NULL, 0);
-    if (kind != VS_KIND_OVERFLOW) {
+    if (charged(kind)) {
         move(&gauges->used, bytes, &gauges->used_peak_at_ns, t_ns);
     }
 }
 
+/* The gauges' own part may be below zero while lanes hold the rest. */
+static uint64_t shown(uint64_t now)
+{
+    return (int64_t)now > 0 ? now : 0;
+}
+
 static void sample(const struct vs_gauges *gauges, uint64_t t_ns, struct vs_timeline_sample *to)
 {
-    int64_t now = (int64_t)load(&gauges->live.now);
     to->t_ns = t_ns;
-    to->live_bytes = now > 0 ? (uint64_t)now : 0;
+    to->live_bytes = shown(load(&gauges->live.now));
     to->used_bytes = load(&gauges->used.now);
     to->reserved_bytes = load(&gauges->reserved.now);
+}
+
+/* What a sample was before these had moved. */
+static struct vs_timeline_sample less(const struct vs_timeline_sample *after,
+                                      const struct vs_gauges *gauges, int64_t live, int64_t used,
+                                      int64_t reserved)
+{
+    return (struct vs_timeline_sample){
+        .t_ns = after->t_ns,
+        .live_bytes = shown(load(&gauges->live.now) - (uint64_t)live),
+        .reserved_bytes = after->reserved_bytes - (uint64_t)reserved,
+        .used_bytes = after->used_bytes - (uint64_t)used,
+    };
 }
 
 /* Who was here last, and how often that changed. Begins collecting where it did too often. */
@@ -173,78 +196,91 @@ static void drain(struct vs_gauges *gauges, uint64_t t_ns)
     }
 }
 
-static bool exact(struct vs_gauges *gauges, const struct vs_gauge_change *change,
-                  struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+static void exact(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                  struct vs_timeline *timeline, uint32_t device)
 {
+    struct vs_timeline_sample before, after;
+    int64_t bytes = change_of(change);
     vs_lock_take(&gauges->lock);
-    sample(gauges, change->t_ns, before);
-    move_live(gauges, change->kind, change_of(change), change->t_ns);
+    move_live(gauges, change->kind, bytes, change->t_ns);
     count(&gauges->calls, change);
-    sample(gauges, change->t_ns, after);
     if (change->kind == VS_KIND_POOL && !is_collecting(gauges)) {
         take_turn(gauges, change);
     }
+    bool quiet = vs_timeline_quiet(timeline, device, change->t_ns, shown(load(&gauges->live.now)));
+    if (!quiet) {
+        sample(gauges, change->t_ns, &after);
+        before = less(&after, gauges, bytes, charged(change->kind) ? bytes : 0, 0);
+    }
     vs_lock_drop(&gauges->lock);
-    return true;
+    if (!quiet) {
+        vs_timeline_record(timeline, device, &before, &after);
+    }
 }
 
-/* Leaves half a band in the lane, so that as much room is left for what comes as for what goes. */
+/* Leaves half a band in the lane, so that as much room is left for what comes as for what goes.
+ * True: collecting has ended. */
 static bool pass_on(struct vs_gauges *gauges, struct vs_gauge_lane *lane,
                     const struct vs_gauge_change *change, int64_t held,
-                    struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+                    struct vs_timeline *timeline, uint32_t device)
 {
+    struct vs_timeline_sample before, after;
     int64_t rest = held < 0 || held > VS_GAUGE_BAND ? VS_GAUGE_BAND / 2 : held;
     bool ended = false;
     vs_lock_take(&gauges->lock);
-    sample(gauges, change->t_ns, before);
     store(&lane->held, (uint64_t)rest);
     move_live(gauges, VS_KIND_POOL, held - rest, change->t_ns);
-    sample(gauges, change->t_ns, after);
     if (lane->tick != change->t_ns) {
         lane->tick = change->t_ns;
         ended = begin_tick(gauges, change);
     }
+    sample(gauges, change->t_ns, &after);
+    before = less(&after, gauges, held - rest, 0, 0);
     vs_lock_drop(&gauges->lock);
+    vs_timeline_event(timeline, device, &before, &after);
     return ended;
 }
 
-bool vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
-                    struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                    struct vs_timeline *timeline, uint32_t device)
 {
     if (change->kind != VS_KIND_POOL || !is_collecting(gauges)) {
-        return exact(gauges, change, before, after);
+        exact(gauges, change, timeline, device);
+        return;
     }
     struct vs_gauge_lane *lane = &gauges->lane[change->lane];
     vs_lock_take(&lane->lock);
     if (!is_collecting(gauges)) {
         vs_lock_drop(&lane->lock);
-        return exact(gauges, change, before, after);
+        exact(gauges, change, timeline, device);
+        return;
     }
     int64_t held = (int64_t)load(&lane->held) + change_of(change);
     count(&lane->calls, change);
+    bool ended = false;
     if (held >= 0 && held <= VS_GAUGE_BAND && lane->tick == change->t_ns) {
         store(&lane->held, (uint64_t)held);
-        vs_lock_drop(&lane->lock);
-        return false;
+    } else {
+        ended = pass_on(gauges, lane, change, held, timeline, device);
     }
-    bool ended = pass_on(gauges, lane, change, held, before, after);
     vs_lock_drop(&lane->lock);
     if (ended) {
         drain(gauges, change->t_ns);
     }
-    return true;
 }
 
 void vs_gauges_reserved(struct vs_gauges *gauges, int64_t bytes, uint64_t t_ns,
-                        struct vs_timeline_sample *before, struct vs_timeline_sample *after)
+                        struct vs_timeline *timeline, uint32_t device)
 {
+    struct vs_timeline_sample before, after;
     vs_lock_take(&gauges->lock);
-    sample(gauges, t_ns, before);
     move(&gauges->reserved, bytes, &gauges->reserved_peak_at_ns, t_ns);
     move(&gauges->by_kind[VS_KIND_POOL], bytes, NULL, 0);
     move(&gauges->used, bytes, &gauges->used_peak_at_ns, t_ns);
-    sample(gauges, t_ns, after);
+    sample(gauges, t_ns, &after);
+    before = less(&after, gauges, 0, bytes, bytes);
     vs_lock_drop(&gauges->lock);
+    vs_timeline_event(timeline, device, &before, &after);
 }
 
 void vs_gauges_host_pinned(struct vs_gauges *gauges, int64_t bytes)

@@ -18,8 +18,8 @@
  *   changes of one lane only: threads that work in turns never start it.
  * Only live pool memory is collected: every other change is exact at all times.
  *
- * Lives in the ledger's mapping: no pointers. Lock order: a lane's lock, then the gauges' lock, a
- * leaf. Readers need none: every word is whole.
+ * Lives in the ledger's mapping: no pointers. Lock order: a lane's lock, then the gauges' or the
+ * timeline's, which are leaves. Readers need none: every word is whole.
  */
 #ifndef VS_REPORT_GAUGES_H
 #define VS_REPORT_GAUGES_H
@@ -52,7 +52,7 @@ struct vs_gauge_lane {
 
 struct vs_gauges {
     _Atomic uint32_t collecting; /* changes seldom; alone on its line */
-    struct vs_lock lock __attribute__((aligned(64)));
+    struct vs_lock lock __attribute__((aligned(128)));
     uint16_t last_lane; /* exact: the last to make a change; collecting: the first of this tick */
     uint8_t several;    /* collecting: others were there in this tick */
     uint8_t quiet;      /* … and for so many ticks they were not */
@@ -90,13 +90,13 @@ struct vs_gauge_change {
 /* The calling thread's lane. */
 uint32_t vs_gauges_lane(void);
 
-/* Makes the change. True: the gauges stood so before and after it. False: a lane has it. */
-bool vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
-                    struct vs_timeline_sample *before, struct vs_timeline_sample *after);
+/* Makes the change, and tells the timeline of the device. */
+void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                    struct vs_timeline *timeline, uint32_t device);
 
 /* What the pools hold: moves reserved, used and the kind "pool". */
 void vs_gauges_reserved(struct vs_gauges *gauges, int64_t bytes, uint64_t t_ns,
-                        struct vs_timeline_sample *before, struct vs_timeline_sample *after);
+                        struct vs_timeline *timeline, uint32_t device);
 
 void vs_gauges_host_pinned(struct vs_gauges *gauges, int64_t bytes);
 

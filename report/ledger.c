@@ -77,11 +77,9 @@ static void untracked(uint64_t bytes)
 
 static void count_call(const struct vs_alloc *alloc, enum vs_gauge_call call, uint64_t t_ns)
 {
-    struct vs_timeline_sample before, after;
     struct vs_gauge_change change = {call, alloc->bytes, t_ns, alloc->kind, vs_gauges_lane()};
-    if (vs_gauges_live(&ledger->device[alloc->device].gauges, &change, &before, &after)) {
-        vs_timeline_event(&ledger->timeline, alloc->device, &before, &after);
-    }
+    vs_gauges_live(&ledger->device[alloc->device].gauges, &change, &ledger->timeline,
+                   alloc->device);
 }
 
 /* rare is held. */
@@ -164,12 +162,17 @@ int vs_ledger_add_device(uint32_t index, const struct vs_ledger_device *info)
 
 void vs_ledger_alloc(const struct vs_alloc *given)
 {
-    struct vs_alloc alloc = *given, replaced;
-    alloc.at_ns = vs_sys_clock(CLOCK_MONOTONIC_COARSE);
-    if (alloc.device >= VS_LEDGER_MAX_DEVICES || alloc.kind >= VS_KIND_COUNT) {
-        untracked(alloc.bytes);
+    struct vs_alloc alloc, replaced;
+    if (given->device >= VS_LEDGER_MAX_DEVICES || given->kind >= VS_KIND_COUNT) {
+        untracked(given->bytes);
         return;
     }
+    alloc.address = given->address;
+    alloc.bytes = given->bytes;
+    alloc.context = given->context;
+    alloc.device = given->device;
+    alloc.kind = given->kind;
+    alloc.at_ns = vs_sys_clock(CLOCK_MONOTONIC_COARSE);
     uint64_t now = since_start(alloc.at_ns);
     count_call(&alloc, VS_GAUGE_ALLOC, now);
     int rc = vs_live_put(live, &alloc, &replaced);
@@ -218,11 +221,10 @@ bool vs_ledger_find(uint64_t address, struct vs_alloc *out)
 
 void vs_ledger_reserved(uint32_t device, int64_t delta)
 {
-    struct vs_timeline_sample before, after;
     if (device < VS_LEDGER_MAX_DEVICES) {
         /* The clock of the allocation path, so that its times and these are in order. */
-        vs_gauges_reserved(&ledger->device[device].gauges, delta, coarse_now(), &before, &after);
-        vs_timeline_event(&ledger->timeline, device, &before, &after);
+        vs_gauges_reserved(&ledger->device[device].gauges, delta, coarse_now(), &ledger->timeline,
+                           device);
     }
 }
 

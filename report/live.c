@@ -42,8 +42,7 @@ struct shard {
     char *slab; /* untouched part of the newest slab */
     size_t slab_left;
     size_t mapped;
-} __attribute__((aligned(64)));
-_Static_assert(sizeof(struct shard) == 64, "one line per shard");
+} __attribute__((aligned(128))); /* processors fetch lines in pairs */
 
 struct vs_live {
     struct shard shards[SHARDS];
@@ -129,7 +128,21 @@ static bool grow(struct shard *shard)
     return true;
 }
 
-static bool insert(struct shard *shard, const struct vs_alloc *alloc)
+/* Field by field: what the caller has just written field by field is not there yet for the wider
+ * loads of a copy, which would wait for it. */
+static inline void fill(struct vs_alloc *to, const struct vs_alloc *from, uint32_t serial)
+{
+    to->address = from->address;
+    to->bytes = from->bytes;
+    to->context = from->context;
+    to->device = from->device;
+    to->kind = from->kind;
+    to->frees = 0;
+    to->serial = serial;
+    to->at_ns = from->at_ns;
+}
+
+static bool insert(struct shard *shard, const struct vs_alloc *alloc, uint32_t serial)
 {
     if ((!shard->chain || shard->count >> shard->chain_bits) && !grow(shard)) {
         return false;
@@ -141,7 +154,7 @@ static bool insert(struct shard *shard, const struct vs_alloc *alloc)
         return false;
     }
     struct entry **first = &shard->chain[chain_of(alloc->address, shard->chain_bits)];
-    entry->alloc = *alloc;
+    fill(&entry->alloc, alloc, serial);
     entry->next = *first;
     *first = entry;
     shard->count++;
@@ -181,17 +194,15 @@ static struct entry **lock_entry(struct vs_live *live, uint64_t address, struct 
 
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced)
 {
-    struct vs_alloc fresh = *alloc;
     struct shard *shard;
     struct entry **old = lock_entry(live, alloc->address, &shard);
     int rc = 0;
-    fresh.frees = 0;
-    fresh.serial = ++shard->serial;
+    uint32_t serial = ++shard->serial;
     if (old) {
         *replaced = (*old)->alloc;
-        (*old)->alloc = fresh;
+        fill(&(*old)->alloc, alloc, serial);
         rc = 1;
-    } else if (!insert(shard, &fresh)) {
+    } else if (!insert(shard, alloc, serial)) {
         rc = -ENOMEM;
     }
     vs_lock_drop(&shard->lock);

@@ -61,19 +61,24 @@ void vs_timeline_record(struct vs_timeline *timeline, uint32_t device,
                         const struct vs_timeline_sample *before,
                         const struct vs_timeline_sample *after);
 
+/* Would an event say nothing new? Then it need not be told. */
+static inline bool vs_timeline_quiet(const struct vs_timeline *timeline, uint32_t device,
+                                     uint64_t t_ns, uint64_t live_bytes)
+{
+    return t_ns < atomic_load_explicit(&timeline->device[device].end_ns, memory_order_relaxed) &&
+           live_bytes <=
+               atomic_load_explicit(&timeline->device[device].top_live, memory_order_relaxed);
+}
+
 /* One change at after->t_ns: the state before it (its t_ns is not read) and after it. A time that
  * lies before the open bucket (clocks of threads race) counts as the bucket's first moment. */
 static inline void vs_timeline_event(struct vs_timeline *timeline, uint32_t device,
                                      const struct vs_timeline_sample *before,
                                      const struct vs_timeline_sample *after)
 {
-    if (after->t_ns <
-            atomic_load_explicit(&timeline->device[device].end_ns, memory_order_relaxed) &&
-        after->live_bytes <=
-            atomic_load_explicit(&timeline->device[device].top_live, memory_order_relaxed)) {
-        return;
+    if (!vs_timeline_quiet(timeline, device, after->t_ns, after->live_bytes)) {
+        vs_timeline_record(timeline, device, before, after);
     }
-    vs_timeline_record(timeline, device, before, after);
 }
 
 /* Copies the rows, ordered by time then device, into rows[VS_TIMELINE_ROWS]; returns how many.

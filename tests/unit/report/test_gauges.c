@@ -15,6 +15,7 @@
 #define LIVE 64 /* blocks of a lane */
 
 static struct vs_gauges gauges;
+static struct vs_timeline timeline;
 static struct {
     uint64_t now, peak, peak_at, allocs, alloc_bytes, frees;
 } model;
@@ -27,6 +28,8 @@ static int reset(void **unused)
     (void)unused;
     memset(&gauges, 0, sizeof gauges);
     memset(&model, 0, sizeof model);
+    memset(&timeline, 0, sizeof timeline);
+    vs_timeline_init(&timeline);
     memset(block, 0, sizeof block);
     t_ns = 1000;
     rng = testing_seed();
@@ -35,9 +38,8 @@ static int reset(void **unused)
 
 static void change(uint32_t lane, enum vs_gauge_call call, uint64_t bytes, uint32_t kind)
 {
-    struct vs_timeline_sample before, after;
     struct vs_gauge_change it = {call, bytes, t_ns, kind, lane};
-    vs_gauges_live(&gauges, &it, &before, &after);
+    vs_gauges_live(&gauges, &it, &timeline, 0);
 }
 
 static void take(uint32_t lane, uint64_t bytes)
@@ -229,11 +231,10 @@ static void alone_again(void **unused)
 static void other_kinds(void **unused)
 {
     (void)unused;
-    struct vs_timeline_sample before, after;
     run_together(8, 20000);
     assert_int_equal(gauges.collecting, 1);
-    vs_gauges_reserved(&gauges, 100 * (int64_t)MIB, t_ns, &before, &after);
-    assert_int_equal(after.reserved_bytes - before.reserved_bytes, 100 * MIB);
+    vs_gauges_reserved(&gauges, 100 * (int64_t)MIB, t_ns, &timeline, 0);
+    assert_int_equal(gauges.reserved.now, 100 * MIB);
     for (uint32_t i = 0; i < 1000; i++) {
         change(i % LANES, VS_GAUGE_ALLOC, 1000, VS_KIND_ASYNC);
         change(i % 3, VS_GAUGE_ALLOC, 1, VS_KIND_OVERFLOW);
@@ -246,7 +247,7 @@ static void other_kinds(void **unused)
     assert_int_equal(gauges.by_kind[VS_KIND_POOL].now, 100 * MIB);
     assert_int_equal(gauges.used.peak, 100 * MIB + 501 * 1000);
     assert_int_equal(vs_gauges_live_now(&gauges, false, NULL), model.now + 500 * 1000 + 1000);
-    vs_gauges_reserved(&gauges, -100 * (int64_t)MIB, t_ns, &before, &after);
+    vs_gauges_reserved(&gauges, -100 * (int64_t)MIB, t_ns, &timeline, 0);
     assert_int_equal(gauges.used.now, 500 * 1000);
     assert_int_equal(gauges.reserved.peak, 100 * MIB);
 }
@@ -285,7 +286,6 @@ static void *work(void *argument)
     uint64_t random = ((uint64_t)(uintptr_t)argument + 1) * UINT64_C(0x9e3779b97f4a7c15);
     uint64_t live[LIVE] = {0};
     uint32_t lane = lanes_shared ? (uint32_t)(uintptr_t)argument / 2 : vs_gauges_lane();
-    struct vs_timeline_sample before, after;
     for (int i = 0; i < 100000; i++) {
         uint64_t *at = &live[testing_random(&random) % LIVE];
         uint64_t bytes = *at ? *at : testing_random(&random) % (2 * MIB) + 1;
@@ -295,12 +295,12 @@ static void *work(void *argument)
                                      lane};
         if (*at) {
             atomic_fetch_sub(&surely, bytes);
-            vs_gauges_live(&gauges, &it, &before, &after);
+            vs_gauges_live(&gauges, &it, &timeline, 0);
             atomic_fetch_sub(&maybe, bytes);
             *at = 0;
         } else {
             lift(&maybe_peak, atomic_fetch_add(&maybe, bytes) + bytes);
-            vs_gauges_live(&gauges, &it, &before, &after);
+            vs_gauges_live(&gauges, &it, &timeline, 0);
             lift(&surely_peak, atomic_fetch_add(&surely, bytes) + bytes);
             *at = bytes;
         }
@@ -311,7 +311,9 @@ static void *work(void *argument)
         if (live[i]) {
             struct vs_gauge_change it = {VS_GAUGE_FREE, live[i], atomic_load(&clock_now),
                                          VS_KIND_POOL, lane};
-            vs_gauges_live(&gauges, &it, &before, &after);
+            atomic_fetch_sub(&surely, live[i]);
+            vs_gauges_live(&gauges, &it, &timeline, 0);
+            atomic_fetch_sub(&maybe, live[i]);
         }
     return NULL;
 }
