@@ -14,6 +14,7 @@ int main(int argc, char **argv)
     MUST(cuMemAlloc, &flag, 4);
     MUST(cuMemAlloc, &p, 4096);
     MUST(cuMemsetD32, flag, 0, 1);
+    MUST(cuCtxSynchronize); /* a memset of device memory does not wait for itself */
     TELL(cuStreamWaitValue32, s, flag, 1, CU_STREAM_WAIT_VALUE_GEQ);
     TELL(cuMemsetD8Async, p, 6, 4096, s);
     TELL(cuStreamQuery, s);

@@ -1,7 +1,7 @@
 /*
- * Which frees wait: after a copy to host memory that nothing has waited for, and after each way of
- * waiting for it. A free behind work that is stopped either returns at once or when another thread
- * lifts the stop.
+ * Which frees wait: with a copy to host memory on its way that nothing has waited for, and after
+ * each way of waiting for one. A free behind work that is stopped either returns at once or when
+ * another thread lifts the stop.
  *
  * One line per case: "CASE: waited" or "CASE: went on".
  */
@@ -23,11 +23,6 @@ static void none(void)
 static void copy(void)
 {
     MUST(cuMemcpyDtoHAsync, host, source, SIZE, copies);
-}
-
-static void copy_in(void)
-{
-    MUST(cuMemcpyHtoDAsync, source, host, SIZE, copies);
 }
 
 static void by_stream(void)
@@ -65,13 +60,25 @@ static void by_a_copy_that_waits(void)
     MUST(cuMemcpyDtoH, host, source, SIZE);
 }
 
-static void on_another_stream_than_waited_for(void)
+static void copy_behind(void)
 {
-    copy();
-    MUST(cuStreamSynchronize, NULL);
+    MUST(cuMemcpyDtoHAsync, host, source, SIZE, stopped);
 }
 
-static void one(const char *name, void (*before)(void))
+static void copy_in_behind(void)
+{
+    MUST(cuMemcpyHtoDAsync, source, host, SIZE, stopped);
+}
+
+static void copy_behind_and_wait_for_another(void)
+{
+    copy_behind();
+    copy();
+    MUST(cuStreamSynchronize, copies);
+}
+
+/* Before the stop, and behind it. */
+static void one(const char *name, void (*before)(void), void (*behind)(void))
 {
     CUdeviceptr p;
     struct gate *gate = gate_new();
@@ -82,6 +89,7 @@ static void one(const char *name, void (*before)(void))
     before();
     gate_wait(gate, stopped);
     MUST(cuMemsetD8Async, p, 2, SIZE, stopped);
+    behind();
     gate_open_later(gate);
     MUST(cuMemFree, p);
     cu_say("%s: %s", name, gate_passed(gate) ? "waited" : "went on");
@@ -97,14 +105,15 @@ int main(int argc, char **argv)
     MUST(cuMemAllocHost, &host, SIZE);
     MUST(cuMemAlloc, &source, SIZE);
     MUST(cuMemsetD8, source, 1, SIZE);
-    one("no copy", none);
-    one("a copy to the device", copy_in);
-    one("a copy to the host", copy);
-    one("the stream waited for", by_stream);
-    one("the context waited for", by_context);
-    one("an event waited for", by_event);
-    one("the stream asked", by_asking);
-    one("a copy that waits", by_a_copy_that_waits);
-    one("another stream waited for", on_another_stream_than_waited_for);
+    one("no copy", none, none);
+    one("a copy to the device", none, copy_in_behind);
+    one("a copy to the host", none, copy_behind);
+    one("another stream waited for", none, copy_behind_and_wait_for_another);
+    one("a copy that is not stopped", copy, none);
+    one("the stream waited for", by_stream, none);
+    one("the context waited for", by_context, none);
+    one("an event waited for", by_event, none);
+    one("the stream asked", by_asking, none);
+    one("a copy that waits", by_a_copy_that_waits, none);
     return cu_end();
 }
