@@ -122,7 +122,9 @@ static bool pool_wanted(void)
     if (vs_sanitizer_present()) {
         vs_ledger_note("pool-off", "compute-sanitizer is at work, and pooling would hide what it "
                                    "looks for: the driver allocates, as with VRAMSHIM_POOL=off");
-        vs_say(VS_SAY_RESOLVED, "compute-sanitizer is at work: the pool is off");
+        vs_say(caps_given() ? VS_SAY_ERROR : VS_SAY_RESOLVED,
+               "compute-sanitizer is at work: the pool is off%s",
+               caps_given() ? ", and memory is NOT limited" : "");
         return false;
     }
     return true;

@@ -19,7 +19,7 @@ static const char prefix[] = "VRAMSHIM_";
 #define PREFIX_LENGTH (sizeof(prefix) - 1)
 
 enum { ROLE_PLAIN, ROLE_CAP };
-enum { STATE_LATER, STATE_ACTS };
+enum { STATE_LATER, STATE_PARTLY, STATE_ACTS };
 
 const struct vs_option_info vs_options_table[VS_OPTION_COUNT] = {
 #define VS_OPTION(id_, kind_, field_, choices_, low_, high_, default_, role_, acts_, accepted_,    \
@@ -34,7 +34,8 @@ const struct vs_option_info vs_options_table[VS_OPTION_COUNT] = {
                          .offset = offsetof(struct vs_options, field_),                            \
                          .kind = VS_OPTION_IS_##kind_,                                             \
                          .cap = ROLE_##role_ == ROLE_CAP,                                          \
-                         .acts = STATE_##acts_ == STATE_ACTS},
+                         .acts = STATE_##acts_ != STATE_LATER,                                     \
+                         .partly = STATE_##acts_ == STATE_PARTLY},
 #include "shim/options.def"
 };
 
@@ -397,6 +398,11 @@ int vs_options_load(struct vs_options *out, char *const *environment,
         if (strncmp(name, prefix, PREFIX_LENGTH) != 0 || !(equal = strchr(name, '='))) {
             continue;
         }
+#ifdef VS_TEST_FAULTS
+        if (strncmp(name, "VRAMSHIM_TEST_", 14) == 0) {
+            continue;
+        }
+#endif
         option = vs_options_find(name, (size_t)(equal - name));
         if (option == VS_OPTION_COUNT) {
             if (++unknown <= UNKNOWN_MAX) {
@@ -430,22 +436,40 @@ int vs_options_load(struct vs_options *out, char *const *environment,
     return result;
 }
 
-/* The options whose cap was given but is not enforced by this version: one line for all of them. */
+/* The names of the caps that were given and are in this state. */
+static size_t caps_in_state(const struct vs_options *options, bool acts, char *names, size_t size)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < VS_OPTION_COUNT; i++) {
+        const struct vs_option_info *info = &vs_options_table[i];
+
+        if (options->given[i] && info->cap && info->acts == acts && (!acts || info->partly)) {
+            used += vs_text_format(names + used, size - used, "%s%s", used ? ", " : "", info->name);
+        }
+    }
+    return used;
+}
+
+/* What the caps that were given do not hold for: one line for those of a kind. */
 static void say_unenforced(const struct vs_options *options,
                            const struct vs_options_listener *listener)
 {
     char names[256];
-    size_t used = 0;
 
-    for (int i = 0; i < VS_OPTION_COUNT; i++) {
-        if (options->given[i] && vs_options_table[i].cap && !vs_options_table[i].acts) {
-            used += vs_text_format(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
-                                   vs_options_table[i].name);
-        }
-    }
-    if (used) {
+    if (caps_in_state(options, true, names, sizeof(names))) {
         tell(listener, VS_SAY_ERROR, VS_OPTION_COUNT,
-             "%s: accepted, but this version does not enforce caps: memory is NOT limited", names);
+             options->pool
+                 ? "%s: holds for what cuMemAlloc and cudaMalloc take; other kinds of device "
+                   "memory are NOT limited by this version"
+                 : "%s: accepted, but with VRAMSHIM_POOL=off this version does not enforce "
+                   "caps: memory is NOT limited",
+             names);
+    }
+    if (caps_in_state(options, false, names, sizeof(names))) {
+        tell(listener, VS_SAY_ERROR, VS_OPTION_COUNT,
+             "%s: accepted, but this version does not enforce it: memory is NOT limited by it",
+             names);
     }
 }
 

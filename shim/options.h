@@ -49,6 +49,7 @@ struct vs_option_info {
     enum vs_option_kind kind;
     bool cap;
     bool acts;
+    bool partly; /* it acts, but not on everything that its meaning says */
 };
 
 extern const struct vs_option_info vs_options_table[VS_OPTION_COUNT];
@@ -113,7 +114,7 @@ int vs_options_load(struct vs_options *out, char *const *environment,
                     const struct vs_options_listener *listener);
 
 /*
- * What should be said about options that are fine: at level 0 that a cap is not enforced yet, at
+ * What should be said about options that are fine: at level 0 what a cap does not hold for yet, at
  * level 1 each value that was given, with a word where it does nothing yet. Set the verbosity
  * first.
  */

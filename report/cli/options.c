@@ -73,7 +73,9 @@ static void print_text(const struct vs_options_dump *dump, const struct vs_optio
         printf("%s = %s%s\n", info->name, shown, options->given[i] ? "" : " (default)");
         printf("    %s\n", info->meaning);
         printf("    accepted: %s; default: %s%s\n", info->accepted, info->fallback,
-               info->acts ? "" : "; does nothing yet");
+               !info->acts    ? "; does nothing yet"
+               : info->partly ? "; so far for cuMemAlloc and cudaMalloc only"
+                              : "");
     }
     if (problems->count > 0) {
         printf("\nProblems in this environment:\n");
@@ -118,6 +120,9 @@ static void print_markdown(void)
         "  device. A list that names no visible device, or one device twice, is refused; entries\n"
         "  for devices that are not visible are said, and ignored where another entry fits.\n"
         "- A cap above a device's size is that device's size. Percentages round down.\n"
+        "- Caps marked *partly* hold for what cuMemAlloc and cudaMalloc take, with the pool on; "
+        "other\n"
+        "  kinds of device memory are not limited by this version.\n"
         "- Options marked *later* are accepted and checked, but nothing follows from them in this\n"
         "  version.\n"
         "\n"
@@ -134,8 +139,11 @@ static void print_markdown(void)
         print_cell(info->accepted);
         printf(" | ");
         print_cell(info->fallback);
-        printf(" | %s%s%s |\n", info->cap ? "cap" : "", info->cap && !info->acts ? ", " : "",
-               info->acts ? "" : "*later*");
+        printf(" | %s%s%s |\n", info->cap ? "cap" : "",
+               info->cap && (!info->acts || info->partly) ? ", " : "",
+               !info->acts    ? "*later*"
+               : info->partly ? "*partly*"
+                              : "");
     }
 }
 

@@ -490,6 +490,10 @@ def options_without_effect_say_so():
 def a_cap_that_does_not_hold_yet_says_so():
     result = client(*START, env={"VRAMSHIM_LIMIT": "64MiB"})
     expect(result.code, 0)
+    expect_in("other kinds of device memory are NOT limited", result.err)
+    expect_in("cap-pool-only", [note["code"] for note in result.report()["notes"]])
+    result = client(*START, env={"VRAMSHIM_LIMIT": "64MiB", "VRAMSHIM_POOL": "off"})
+    expect(result.code, 0)
     expect_in("memory is NOT limited", result.err)
     expect_in("cap-not-enforced", [note["code"] for note in result.report()["notes"]])
 
