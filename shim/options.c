@@ -398,11 +398,6 @@ int vs_options_load(struct vs_options *out, char *const *environment,
         if (strncmp(name, prefix, PREFIX_LENGTH) != 0 || !(equal = strchr(name, '='))) {
             continue;
         }
-#ifdef VS_TEST_FAULTS
-        if (strncmp(name, "VRAMSHIM_TEST_", 14) == 0) {
-            continue;
-        }
-#endif
         option = vs_options_find(name, (size_t)(equal - name));
         if (option == VS_OPTION_COUNT) {
             if (++unknown <= UNKNOWN_MAX) {
