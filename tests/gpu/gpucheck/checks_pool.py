@@ -213,6 +213,8 @@ def reuse(context, check):
         problems = compare_problems(native, result) + report_problems(result)
         if not problems:
             problems = reports.backing_problems(result.report, b)
+        elif result.err:
+            problems.append(f"it said which call failed:\n{result.err[-700:]}")
         rows.append(row(check, f"reuse stress, {b} backing, seed {seed}, "
                         f"{REUSE['REUSE_ROUNDS']} rounds",
                         f"{len(native.out.splitlines())} facts, {native.seconds:.0f} s",
