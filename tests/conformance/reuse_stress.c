@@ -9,9 +9,9 @@
  * for long, on memory that they take while the capture runs, and free it with launches still in
  * flight.
  *
- * REUSE_THREADS, REUSE_CAPTURERS, REUSE_ROUNDS, REUSE_MAX (bytes of the largest block) and
- * REUSE_SEED change what it does, not what it should print: "wrong words 0, failed calls 0, broken
- * captures 0".
+ * REUSE_THREADS, REUSE_CAPTURERS, REUSE_ROUNDS, REUSE_MAX (bytes of the largest block),
+ * REUSE_STREAMS (of a thread, 1 to 6) and REUSE_SEED change what it does, not what it should print:
+ * "wrong words 0, failed calls 0, broken captures 0".
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ enum { STREAMS = 6, SHELF = 16, GRAPH_BYTES = 3 << 16, LAUNCHES = 3 };
 static CUcontext context;
 static CUdeviceptr bad; /* a word on the device: what verify has counted */
 static atomic_uint failed, broken, wrong_on_host;
-static unsigned rounds, largest, seed;
+static unsigned rounds, largest, seed, streams;
 
 /* Blocks with work in flight that wait to be freed by somebody else. */
 static _Atomic CUdeviceptr shelf[SHELF];
@@ -141,8 +141,8 @@ static void one_round(struct worker *own)
 {
     size_t size = some_size(&own->state);
     uint32_t value = pattern(own), count = (uint32_t)(size / 4);
-    CUstream writer = own->streams[next(&own->state) % STREAMS];
-    CUstream reader = own->streams[next(&own->state) % STREAMS];
+    CUstream writer = own->streams[next(&own->state) % streams];
+    CUstream reader = own->streams[next(&own->state) % streams];
     CUdeviceptr p = 0;
 
     expect("cuMemAlloc", CU(cuMemAlloc)(&p, size));
@@ -271,6 +271,8 @@ int main(int argc, char **argv)
     rounds = setting("REUSE_ROUNDS", 100);
     largest = setting("REUSE_MAX", 6 << 20);
     seed = setting("REUSE_SEED", 1);
+    streams = setting("REUSE_STREAMS", STREAMS);
+    streams = streams >= 1 && streams <= STREAMS ? streams : STREAMS;
     cu_start(argc, argv);
     NEED(cuStreamBeginCapture);
     kernels_load();
