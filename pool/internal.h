@@ -115,6 +115,7 @@ struct vs_run {
 struct vs_class {
     uint32_t open_head, open_tail;       /* runs with a free slot */
     uint32_t waiting_head, waiting_tail; /* runs with none, but waiting ones */
+    uint32_t empties;                    /* runs without a live slot */
 };
 
 struct vs_heap {

@@ -17,6 +17,21 @@ static bool whole(const struct vs_block *block)
     return block->state == BLOCK_FREE && !block->prev && !block->next;
 }
 
+/* Enters a segment's pages for a zone, or (ZONE_NONE) forgets them: before it goes back, for the
+ * driver may hand the same addresses to another thread at once. The lock is held. */
+static void set_pages(struct vs_pool *pool, const struct vs_block *block, unsigned zone)
+{
+    for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
+        struct vs_page *page = vs_page_find(pool, at);
+        if (page->starts && block->zone != ZONE_LARGE) {
+            vs_table_give(&pool->starts, page->starts);
+        }
+        __atomic_store_n(&page->starts, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&page->zone, (uint8_t)zone, __ATOMIC_RELEASE);
+        page->last = 0;
+    }
+}
+
 /* Takes FREE segments that the host has seen out of the zones, smallest first, until they make up
  * `bytes`: BUSY blocks linked through left. *unseen: bytes in those that have not been. The lock is
  * held. */
@@ -35,7 +50,7 @@ static uint32_t pick(struct vs_pool *pool, uint64_t bytes, uint64_t *unseen)
                 *unseen += block_bytes(block);
             } else if (whole(block)) {
                 vs_block_unlist(pool, number);
-                block->state = BLOCK_BUSY;
+                set_pages(pool, block, ZONE_NONE);
                 block->left = list;
                 list = number;
                 got += block_bytes(block);
@@ -44,24 +59,6 @@ static uint32_t pick(struct vs_pool *pool, uint64_t bytes, uint64_t *unseen)
         }
     }
     return list;
-}
-
-/* Forgets a segment that is no more. The lock is held. */
-static void forget(struct vs_pool *pool, uint32_t number)
-{
-    struct vs_block *block = block_at(pool, number);
-    for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
-        struct vs_page *page = vs_page_find(pool, at);
-        if (page->starts && page->zone != ZONE_LARGE) {
-            vs_table_give(&pool->starts, page->starts);
-        }
-        __atomic_store_n(&page->zone, ZONE_NONE, __ATOMIC_RELEASE);
-        __atomic_store_n(&page->starts, 0, __ATOMIC_RELEASE);
-        page->last = 0;
-    }
-    vs_reserved_add(pool, -(int64_t)block_bytes(block));
-    block->state = BLOCK_UNUSED;
-    vs_table_give(&pool->blocks, number);
 }
 
 static uint64_t give_list(struct vs_pool *pool, uint32_t list)
@@ -75,9 +72,12 @@ static uint64_t give_list(struct vs_pool *pool, uint32_t list)
         int rc = pool->ops.give(pool->world, block->address, bytes);
         pool_lock(pool);
         if (rc) {
+            set_pages(pool, block, block->zone);
             vs_block_release(pool, list, BLOCK_FREE);
         } else {
-            forget(pool, list);
+            vs_reserved_add(pool, -(int64_t)bytes);
+            block->state = BLOCK_UNUSED;
+            vs_table_give(&pool->blocks, list);
             given += bytes;
         }
         pool_unlock(pool);
@@ -104,8 +104,8 @@ static uint32_t enter(struct vs_pool *pool, unsigned zone, uint64_t address, uin
         return 0;
     }
     uint32_t number = vs_block_new(pool, 0, address, bytes, zone, BLOCK_BUSY);
-    for (uint64_t at = address; number && at < address + bytes; at += VS_POOL_PAGE) {
-        __atomic_store_n(&vs_page_find(pool, at)->zone, (uint8_t)zone, __ATOMIC_RELEASE);
+    if (number) {
+        set_pages(pool, block_at(pool, number), zone);
     }
     return number;
 }

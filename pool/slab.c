@@ -18,6 +18,10 @@
 #define RUN_MAX ((uint32_t)512 << 10)
 #define RUN_STEP ((uint32_t)32 << 10)
 
+/* Runs without a live slot that a class keeps: one that is used up while the fences of the other
+ * pass, for a loop that takes one block at a time. */
+#define EMPTIES 2
+
 enum { LIST_NONE, LIST_OPEN, LIST_WAITING };
 
 static unsigned class_of(uint32_t units)
@@ -69,6 +73,11 @@ static void heap_lock(struct vs_pool *pool, struct vs_heap *heap)
 static void heap_unlock(struct vs_heap *heap)
 {
     vs_pool_unlock(&heap->lock);
+}
+
+static bool empty(const struct vs_run *run)
+{
+    return (run->free | run->waiting[0] | run->waiting[1]) == all_slots(run);
 }
 
 /* Lists: the heap is locked. */
@@ -155,6 +164,7 @@ static uint64_t take_slot(struct vs_pool *pool, struct vs_heap *heap, unsigned c
     }
     struct vs_run *run = run_at(pool, number);
     unsigned slot = (unsigned)__builtin_ctzll(run->free);
+    lists->empties -= empty(run);
     run->free &= run->free - 1;
     if (!run->free) {
         mature(run, vs_epochs_available(&pool->epochs));
@@ -172,6 +182,7 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
     struct vs_run *run = run_at(pool, number);
     struct vs_block *block = block_at(pool, run->block);
     leave_list(pool, heap, run);
+    heap->classes[run->class_].empties--;
     heap->runs--;
     heap->run_bytes -= block_bytes(block);
     run->slots = 0;
@@ -181,11 +192,6 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
     vs_block_defer(pool, run->block, run->last);
     vs_table_give(&pool->runs, number);
     pool_unlock(pool);
-}
-
-static bool empty(const struct vs_run *run)
-{
-    return (run->free | run->waiting[0] | run->waiting[1]) == all_slots(run);
 }
 
 /* Makes a run of a block that came from the zone. */
@@ -214,6 +220,7 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     run->address = address;
     run->free = all_slots(run);
     join_list(pool, heap, number, LIST_OPEN);
+    heap->classes[class_].empties++;
     heap->runs++;
     heap->run_bytes += bytes;
     heap_unlock(heap);
@@ -241,12 +248,13 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
     for (;;) {
         heap_lock(pool, heap);
         *address = take_slot(pool, heap, class_);
+        bool waiting = heap->classes[class_].empties >= EMPTIES;
         heap_unlock(heap);
         if (*address) {
             return 0;
         }
-        int rc = vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, &block);
-        if (rc == -EAGAIN && !vs_zone_rotates(pool, VS_POOL_PAGE)) {
+        int rc = waiting ? -EAGAIN : vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, &block);
+        if (rc == -EAGAIN && (waiting || !vs_zone_rotates(pool, VS_POOL_PAGE))) {
             rc = vs_zone_fences(pool);
             if (rc > 0) {
                 continue;
@@ -307,13 +315,8 @@ int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     if (run->list == LIST_NONE) {
         place(pool, heap, number);
     }
-    if (empty(run)) {
-        /* The only one stays, for a loop that takes one block at a time. */
-        bool only = !(lists->open_head && lists->open_head != number) &&
-                    !(lists->waiting_head && lists->waiting_head != number) && !run->next;
-        if (!only) {
-            drop_run(pool, heap, number);
-        }
+    if (empty(run) && ++lists->empties > EMPTIES) {
+        drop_run(pool, heap, number);
     }
     heap_unlock(heap);
     vs_epochs_freed(&pool->epochs, epoch);

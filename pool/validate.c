@@ -93,10 +93,10 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
 static int check_tree(const struct vs_pool *pool, const struct vs_tree *tree,
                       enum vs_block_state state, uint64_t *count)
 {
-    uint32_t units = 0;
+    uint32_t key = 0;
     uint64_t address = 0, bytes = 0;
     for (;;) {
-        uint32_t number = vs_tree_from(pool, tree, units, address);
+        uint32_t number = vs_tree_from(pool, tree, key, address);
         if (!number) {
             break;
         }
@@ -104,10 +104,10 @@ static int check_tree(const struct vs_pool *pool, const struct vs_tree *tree,
         if (block->state != state) {
             return 20;
         }
-        if (block->units < units || (block->units == units && block->address < address)) {
+        if (block->key < key || (block->key == key && block->address < address)) {
             return 21;
         }
-        units = block->units;
+        key = block->key;
         address = block->address + 1;
         bytes += block_bytes(block);
         ++*count;
