@@ -81,7 +81,8 @@ extern __thread struct vs_fence_last vs_fence_last __attribute__((tls_model("ini
 
 /* Every hook that submits work, before the driver's call. per_thread: how the entry point reads
  * stream 0. */
-static inline void vs_fence_submit(const struct vs_guard *guard, CUstream stream, bool per_thread)
+__attribute__((always_inline)) static inline void vs_fence_submit(const struct vs_guard *guard,
+                                                                  CUstream stream, bool per_thread)
 {
     struct vs_process_page *page = vs_process_page();
 

@@ -1,15 +1,18 @@
-"""What the shim adds to a cuMemAlloc + cuMemFree pair, on a driver that costs nothing."""
+"""What the shim adds to a cuMemAlloc + cuMemFree pair, and to a launch, on a driver that costs nothing."""
 
 import os
 
 from harness import BIN, expect, run
 
 BUDGET_NS = 150
+LAUNCH_BUDGET_NS = 40
 DRIVER = os.path.join(BIN, "libnull_driver.so")
 
 
-def pair(threads, shim):
-    result = run("pair_bench", DRIVER, str(threads), shim=shim, env={"VRAMSHIM_REPORT": "none"})
+def pair(threads, shim, *what):
+    # The null driver has no memory that a pool could be made of: this is what counting costs.
+    env = {"VRAMSHIM_REPORT": "none", "VRAMSHIM_POOL": "off"}
+    result = run("pair_bench", DRIVER, str(threads), *what, shim=shim, env=env)
     expect((result.code, result.err), (0, ""))
     return float(result.out)
 
@@ -28,6 +31,10 @@ def main():
             break
         best = min(best, pair(1, True) - pair(1, False))
     expect(best <= BUDGET_NS, True, f"{best:.0f} ns added, {BUDGET_NS} allowed")
+
+    launches = [pair(1, True, "launch") - pair(1, False, "launch") for _ in range(3)]
+    print(f"launch, added: {min(launches):.1f}")
+    expect(min(launches) <= LAUNCH_BUDGET_NS, True, f"{launches} ns added to a launch")
 
 
 main()
