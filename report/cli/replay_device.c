@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 
 #define PAGE VS_POOL_PAGE
-#define FIRST_ADDRESS (UINT64_C(1) << 40)
+#define FIRST_WHOLE (UINT64_C(1) << 40)
+#define FIRST_ADDRESS (UINT64_C(1) << 44) /* of ranges: they never come back */
 
 void vs_replay_device_init(struct vs_replay_device *device, uint64_t cap)
 {
@@ -100,7 +101,7 @@ static int device_reserve(void *world, uint64_t bytes, uint64_t *address)
     }
     range.pages = calloc(bytes / PAGE, sizeof(*range.pages));
     range.access = calloc(bytes / PAGE, 1);
-    if (!grown || !range.pages || !range.access || bytes > UINT64_MAX / 2 - device->next_address) {
+    if (!grown || !range.pages || !range.access || bytes > UINT64_MAX / 4 - device->next_address) {
         free(range.pages);
         free(range.access);
         return leave(device, -ENOMEM);
@@ -295,6 +296,8 @@ static uint32_t whole_at(const struct vs_replay_device *device, uint64_t address
 static int device_take(void *world, uint64_t bytes, uint64_t *address)
 {
     struct vs_replay_device *device = enter(world);
+    uint64_t place = FIRST_WHOLE;
+    uint32_t at;
 
     if (bytes == 0 || bytes % PAGE != 0) {
         return broken(device, "a whole allocation is not a multiple of pages");
@@ -312,9 +315,15 @@ static int device_take(void *world, uint64_t bytes, uint64_t *address)
     if (!charge(device, bytes)) {
         return leave(device, -ENOMEM);
     }
-    *address = device->next_address;
-    device->next_address += bytes + PAGE;
-    device->wholes[device->whole_count++] = (struct vs_replay_whole){*address, bytes};
+    /* The lowest place that is large enough, as a driver might; neighbours touch. */
+    for (at = 0; at < device->whole_count && device->wholes[at].address - place < bytes; at++) {
+        place = device->wholes[at].address + device->wholes[at].bytes;
+    }
+    memmove(&device->wholes[at + 1], &device->wholes[at],
+            (device->whole_count - at) * sizeof(device->wholes[0]));
+    device->wholes[at] = (struct vs_replay_whole){place, bytes};
+    device->whole_count++;
+    *address = place;
     device->takes++;
     return leave(device, 0);
 }

@@ -118,6 +118,9 @@ static void free_some(struct world *world)
         world_free(world, choose(world->choices, 2) ? choose(world->choices, world->live_count)
                                                     : world->live_count - 1);
     }
+    if (vs_pool_wants_trim(world->pool)) { /* as the owner of a pool asks */
+        world_trim(world, world->config.trim_above, false);
+    }
 }
 
 /* Half of the blocks, every other. */

