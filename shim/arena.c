@@ -223,6 +223,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     arena->driver = guard->driver;
     arena->charge = &arena->arenas->device[device];
     arena->stay = false;
+    arena->unfit = false;
     arena->reserved = 0;
     arena->charged = 0;
     arena->wait_ns = 0;
@@ -408,6 +409,11 @@ bool vs_arena_is_native(const struct vs_arena *arena)
     return arena->backing == VS_POOL_NATIVE;
 }
 
+bool vs_arena_unfit(const struct vs_arena *arena)
+{
+    return atomic_load_explicit(&arena->unfit, memory_order_relaxed);
+}
+
 struct vs_place vs_arena_place(const struct vs_arena *arena)
 {
     return (struct vs_place){
@@ -426,18 +432,6 @@ static uint32_t users_of(struct vs_arena *arena)
         users += atomic_load_explicit(&arena->lanes[i].users, memory_order_seq_cst);
     }
     return users;
-}
-
-/* The arena of an identity, in this state; NULL: none. */
-static struct vs_arena *ending(uint64_t identity, enum vs_arena_state state)
-{
-    struct vs_arenas *arenas = arenas_now();
-    struct vs_arena *arena = arenas == NULL || identity == 0 ? NULL : of_identity(arenas, identity);
-
-    return arena != NULL &&
-                   atomic_load_explicit(&arena->state, memory_order_acquire) == (uint32_t)state
-               ? arena
-               : NULL;
 }
 
 /* A handle in the list of those whose context ends: *from becomes *to. */
@@ -474,24 +468,35 @@ void vs_arena_context_ended(CUcontext handle)
     }
 }
 
-void vs_arena_context_goes(uint64_t identity)
+struct vs_arena *vs_arena_context_goes(uint64_t identity)
 {
+    struct vs_arenas *arenas = arenas_now();
     uint64_t until = deadline();
     struct vs_arena *arena;
-    uint32_t alive = VS_ARENA_ALIVE;
+    uint32_t state = VS_ARENA_ALIVE;
 
-    while (ending(identity, VS_ARENA_MAKING) != NULL && nap(until)) {
+    do {
+        arena = arenas == NULL || identity == 0 ? NULL : of_identity(arenas, identity);
+        if (arena == NULL) {
+            return NULL;
+        }
+        state = VS_ARENA_ALIVE;
+        if (atomic_compare_exchange_strong(&arena->state, &state, VS_ARENA_GOING)) {
+            break;
+        }
+        /* Another thread makes it, or ends it as well. */
+    } while (state != VS_ARENA_DEAD && nap(until));
+    if (state != VS_ARENA_ALIVE) {
+        return NULL;
     }
-    arena = ending(identity, VS_ARENA_ALIVE);
-    if (arena == NULL || !atomic_compare_exchange_strong(&arena->state, &alive, VS_ARENA_GOING)) {
-        return;
-    }
+    until = deadline();
     while (users_of(arena) != 0) {
         if (!nap(until)) {
             atomic_store(&arena->stay, true);
             break;
         }
     }
+    return arena;
 }
 
 /* What the context took along is no longer held; whatever the pool did not say itself. */
@@ -506,10 +511,8 @@ static void settle(struct vs_arena *arena)
     }
 }
 
-void vs_arena_context_gone(uint64_t identity)
+void vs_arena_context_gone(struct vs_arena *arena)
 {
-    struct vs_arena *arena = ending(identity, VS_ARENA_GOING);
-
     if (arena == NULL) {
         return;
     }
@@ -532,10 +535,8 @@ void vs_arena_context_gone(uint64_t identity)
     give_place_back(arena);
 }
 
-void vs_arena_context_stays(uint64_t identity)
+void vs_arena_context_stays(struct vs_arena *arena)
 {
-    struct vs_arena *arena = ending(identity, VS_ARENA_GOING);
-
     if (arena != NULL) {
         atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
     }

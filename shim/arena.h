@@ -54,6 +54,8 @@ struct vs_pool *vs_arena_pool(struct vs_arena *arena);
 struct vs_fences *vs_arena_fences(struct vs_arena *arena);
 CUcontext vs_arena_context(const struct vs_arena *arena);
 bool vs_arena_is_native(const struct vs_arena *arena);
+/* Its pool cannot work with this driver's memory: the driver serves instead. */
+bool vs_arena_unfit(const struct vs_arena *arena);
 struct vs_place vs_arena_place(const struct vs_arena *arena);
 
 /* How the pools of a device stand, summed. */
@@ -68,15 +70,17 @@ void vs_arena_publish_all(void);
  * The end of a context, around the driver's call:
  *     vs_arena_context_ends(handle);               no arena is made for that handle meanwhile
  *     identity = …its identity (place.h)…;
- *     vs_arena_context_goes(identity);             nobody comes in; waits for those inside
+ *     arena = vs_arena_context_goes(identity);     nobody comes in; waits for those inside
  *     …the driver's call…
- *     vs_arena_context_gone(identity), or …_stays
+ *     vs_arena_context_gone(arena), or …_stays
  *     vs_arena_context_ended(handle);
+ * The arena is NULL where there is none, which is fine for what follows. Of two threads that end the
+ * same context the second waits, a second at most, for what the first comes to.
  */
 void vs_arena_context_ends(CUcontext handle);
-void vs_arena_context_goes(uint64_t identity);
-void vs_arena_context_gone(uint64_t identity);
-void vs_arena_context_stays(uint64_t identity);
+struct vs_arena *vs_arena_context_goes(uint64_t identity);
+void vs_arena_context_gone(struct vs_arena *arena);
+void vs_arena_context_stays(struct vs_arena *arena);
 void vs_arena_context_ended(CUcontext handle);
 
 #endif

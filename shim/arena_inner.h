@@ -78,6 +78,7 @@ struct vs_arena {
     _Atomic int64_t reserved; /* as the pool says */
     _Atomic uint64_t charged; /* what of it is charged to the cap */
     _Atomic uint64_t wait_ns; /* of the host, for fences */
+    _Atomic bool unfit;       /* the driver's memory does not begin on pages */
     _Atomic bool stay;        /* a user would not leave: never to be used again */
     struct vs_fences fences;
     struct vs_arena_lane lanes[VS_ARENA_LANES];

@@ -188,11 +188,11 @@ static int op_take(void *world, uint64_t bytes, uint64_t *address)
     }
     error = outcome(take_in_context(arena, &at, bytes));
     if (error == 0 && at % VS_POOL_PAGE != 0) {
-        VS_SAY_ONCE(VS_SAY_ERROR,
-                    "the driver's memory does not begin on a page of 2 MiB, which the "
-                    "pool relies on; set VRAMSHIM_POOL=off");
+        vs_ledger_note("no-pool",
+                       "the driver's memory does not begin on a page of 2 MiB, which the "
+                       "pool relies on: the driver serves");
+        atomic_store_explicit(&arena->unfit, true, memory_order_relaxed);
         error = -EIO;
-        vs_arena_here.error = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (error == 0 && vs_arena_map_set(&arena->arenas->map, at, bytes, arena->number) != 0) {
         vs_arena_map_set(&arena->arenas->map, at, bytes, 0);

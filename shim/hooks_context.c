@@ -41,40 +41,46 @@ static void unlock_primaries(struct vs_lock *lock)
     }
 }
 
+/* A context that may end in the driver's call. */
+struct ending {
+    CUcontext context;
+    uint64_t identity;
+    struct vs_arena *arena;
+};
+
 /* The identity goes before the driver's call: once that has returned, another thread may have a new
  * context with the same handle. */
-static CUresult after_end(CUcontext context, uint64_t identity, CUresult result)
+static struct ending before_end(CUcontext context)
 {
-    if (result == CUDA_SUCCESS) {
-        vs_capture_context_gone(context);
-        vs_arena_context_gone(identity);
-        vs_count_context_gone(identity);
-    } else {
-        vs_place_context_stays(context, identity);
-        vs_arena_context_stays(identity);
-    }
-    vs_arena_context_ended(context);
-    return result;
-}
-
-/* Before the driver's call. */
-static uint64_t before_end(CUcontext context)
-{
-    uint64_t identity;
+    struct ending ending = {.context = context};
 
     vs_arena_context_ends(context);
     vs_capture_context_goes();
-    identity = vs_place_context_goes(context);
-    vs_arena_context_goes(identity);
-    return identity;
+    ending.identity = vs_place_context_goes(context);
+    ending.arena = vs_arena_context_goes(ending.identity);
+    return ending;
+}
+
+static CUresult after_end(const struct ending *ending, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        vs_capture_context_gone(ending->context);
+        vs_arena_context_gone(ending->arena);
+        vs_count_context_gone(ending->identity);
+    } else {
+        vs_place_context_stays(ending->context, ending->identity);
+        vs_arena_context_stays(ending->arena);
+    }
+    vs_arena_context_ended(ending->context);
+    return result;
 }
 
 #define CONTEXT_DESTROY(name)                                                                      \
     VS_HOOK name(CUcontext context)                                                                \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        uint64_t identity = before_end(context);                                                   \
-        return after_end(context, identity, guard.entries->name(context));                         \
+        struct ending ending = before_end(context);                                                \
+        return after_end(&ending, guard.entries->name(context));                                   \
     }
 
 CONTEXT_DESTROY(cuCtxDestroy)
@@ -97,17 +103,26 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     VS_HOOK name(CUdevice device)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        CUcontext context = vs_place_primary(device);                                              \
-        uint64_t identity = before_end(context);                                                   \
-        return after_end(context, identity, guard.entries->name(device));                          \
+        struct ending ending = before_end(vs_place_primary(device));                               \
+        return after_end(&ending, guard.entries->name(device));                                    \
     }
 
 PRIMARY_RESET(cuDevicePrimaryCtxReset)
 PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
 
 /* A release ends the context only if it was the last, which is known only afterwards. */
-static void after_release(const struct vs_guard *guard, CUdevice device, CUcontext context,
-                          CUresult result, uint64_t identity)
+static struct ending before_release(CUdevice device)
+{
+    struct ending ending = {.context = vs_place_primary(device)};
+
+    vs_arena_context_ends(ending.context);
+    vs_capture_context_goes();
+    ending.arena = vs_arena_context_goes(vs_place_known(ending.context));
+    return ending;
+}
+
+static void after_release(const struct vs_guard *guard, CUdevice device,
+                          const struct ending *ending, CUresult result)
 {
     const struct vs_entries *real = guard->driver == NULL ? NULL : &guard->driver->real;
     unsigned int flags = 0;
@@ -115,13 +130,13 @@ static void after_release(const struct vs_guard *guard, CUdevice device, CUconte
 
     if (result == CUDA_SUCCESS && real != NULL && real->cuDevicePrimaryCtxGetState != NULL &&
         real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
-        vs_capture_context_gone(context);
-        vs_arena_context_gone(identity);
-        vs_count_context_gone(vs_place_context_goes(context));
+        vs_capture_context_gone(ending->context);
+        vs_arena_context_gone(ending->arena);
+        vs_count_context_gone(vs_place_context_goes(ending->context));
     } else {
-        vs_arena_context_stays(identity);
+        vs_arena_context_stays(ending->arena);
     }
-    vs_arena_context_ended(context);
+    vs_arena_context_ended(ending->context);
 }
 
 #define PRIMARY_RELEASE(name)                                                                      \
@@ -129,13 +144,9 @@ static void after_release(const struct vs_guard *guard, CUdevice device, CUconte
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_lock *lock = lock_primaries(&guard);                                             \
-        CUcontext context = vs_place_primary(device);                                              \
-        vs_arena_context_ends(context);                                                            \
-        vs_capture_context_goes();                                                                 \
-        uint64_t identity = vs_place_known(context);                                               \
-        vs_arena_context_goes(identity);                                                           \
+        struct ending ending = before_release(device);                                             \
         CUresult result = guard.entries->name(device);                                             \
-        after_release(&guard, device, context, result, identity);                                  \
+        after_release(&guard, device, &ending, result);                                            \
         unlock_primaries(lock);                                                                    \
         return result;                                                                             \
     }

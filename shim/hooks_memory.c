@@ -24,29 +24,40 @@ VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     return result;
 }
 
-/* From an arena, which is left. A failure writes 0, as the driver's does. */
-static CUresult alloc_in(struct vs_arena *arena, const struct vs_guard *guard, CUdeviceptr *address,
-                         size_t bytes)
+/* From the thread's arena. False: there is none, and the driver is to be asked. Out of memory
+ * writes 0, as the driver does. */
+static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_t bytes,
+                       CUresult *result)
 {
     enum vs_verdict verdict = VS_VERDICT_DEVICE_FULL;
+    struct vs_arena *arena = vs_arena_of_thread(guard);
     CUdeviceptr at = 0;
-    CUresult result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
 
-    *address = at;
-    vs_count_pool_alloc(guard, result, at, vs_arena_place(arena), bytes, verdict);
+    if (arena == NULL) {
+        return false;
+    }
+    *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+    if (*result != CUDA_SUCCESS && vs_arena_unfit(arena)) {
+        vs_arena_leave(arena);
+        return false;
+    }
+    if (*result == CUDA_SUCCESS || *result == CUDA_ERROR_OUT_OF_MEMORY) {
+        *address = at;
+    }
+    vs_count_pool_alloc(guard, *result, at, vs_arena_place(arena), bytes, verdict);
     vs_arena_leave(arena);
-    return vs_fence_answer(guard, result);
+    *result = vs_fence_answer(guard, *result);
+    return true;
 }
 
 VS_HOOK cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     VS_HOOK_ENTER(cuMemAlloc_v2)
     VS_COUNT_ALLOW()
-    struct vs_arena *arena = address != NULL && bytes != 0 ? vs_arena_of_thread(&guard) : NULL;
     CUresult result;
 
-    if (arena != NULL) {
-        return alloc_in(arena, &guard, address, bytes);
+    if (address != NULL && bytes != 0 && alloc_here(&guard, address, bytes, &result)) {
+        return result;
     }
     result = guard.entries->cuMemAlloc_v2(address, bytes);
     vs_count_alloc(&guard, result, address,
@@ -87,12 +98,10 @@ VS_HOOK cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, si
     VS_HOOK_ENTER(cuMemAllocPitch_v2)
     VS_COUNT_ALLOW()
     size_t ours = 0, bytes = pitched(width, height, element, &ours);
-    struct vs_arena *arena =
-        address != NULL && pitch != NULL && bytes != 0 ? vs_arena_of_thread(&guard) : NULL;
     CUresult result;
 
-    if (arena != NULL) {
-        result = alloc_in(arena, &guard, address, bytes);
+    if (address != NULL && pitch != NULL && bytes != 0 &&
+        alloc_here(&guard, address, bytes, &result)) {
         if (result == CUDA_SUCCESS) {
             *pitch = ours;
         }
