@@ -252,6 +252,30 @@ static void other_kinds(void **unused)
     assert_int_equal(gauges.reserved.peak, 100 * MIB);
 }
 
+/* Whatever moves is told to the timeline: a new bucket begins with the state before it. */
+static void timeline_is_told(void **unused)
+{
+    (void)unused;
+    const struct vs_timeline_bucket *bucket = timeline.bucket;
+    vs_gauges_reserved(&gauges, 500, 10, &timeline, 2);
+    assert_int_equal(timeline.count, 1);
+    assert_int_equal(bucket[0].top.reserved_bytes, 500);
+    t_ns = 20;
+    change(0, VS_GAUGE_ALLOC, 100, VS_KIND_POOL); /* of device 0 */
+    assert_int_equal(bucket[1].top.live_bytes, 100);
+    assert_int_equal(bucket[1].top.used_bytes, 500);
+    vs_gauges_reserved(&gauges, -200, 10 * MIB, &timeline, 0);
+    assert_int_equal(bucket[1].last.reserved_bytes, 500);
+    assert_int_equal(bucket[2].top.reserved_bytes, 300);
+    assert_int_equal(bucket[2].top.used_bytes, 300);
+    t_ns = 20 * MIB;
+    change(0, VS_GAUGE_ALLOC, 7, VS_KIND_ASYNC);
+    assert_int_equal(bucket[2].last.live_bytes, 100);
+    assert_int_equal(bucket[2].last.used_bytes, 300);
+    assert_int_equal(bucket[3].top.live_bytes, 107);
+    assert_int_equal(bucket[3].top.used_bytes, 307);
+}
+
 static void undone(void **unused)
 {
     (void)unused;
@@ -367,17 +391,12 @@ static void threads_that_share(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_lane_is_exact),
-        TEST(phases_are_exact),
-        TEST(turns_are_exact),
-        TEST(together_is_bounded),
-        TEST(spike_is_bounded),
-        TEST(freed_elsewhere),
-        TEST(alone_again),
-        TEST(other_kinds),
-        TEST(undone),
-        TEST(threads),
-        TEST(threads_that_share),
+        TEST(one_lane_is_exact), TEST(phases_are_exact),
+        TEST(turns_are_exact),   TEST(together_is_bounded),
+        TEST(spike_is_bounded),  TEST(freed_elsewhere),
+        TEST(alone_again),       TEST(other_kinds),
+        TEST(timeline_is_told),  TEST(undone),
+        TEST(threads),           TEST(threads_that_share),
     };
     return cmocka_run_group_tests_name("gauges", tests, NULL, NULL);
 }
