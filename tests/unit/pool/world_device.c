@@ -158,8 +158,11 @@ static int world_record(void *data, uint32_t fence)
     if (failed || fence >= VS_POOL_FENCES) {
         return failed ? failed : -EINVAL;
     }
-    if (world->capturing) {
+    if (world->capturing && !(world->config.faults & VS_POOL_RECORD_IN_CAPTURE)) {
         return 1;
+    }
+    if (world->capturing) { /* what is below the pool is to refuse, and with this fault does not */
+        world_broke(world, "an event of the context is recorded in a capture, and ends it");
     }
     if (world->open_free && world->submitted > world->open_free_at) {
         world_broke(world, "a fence covers submission %u, made after a free at %u",
