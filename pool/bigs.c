@@ -41,17 +41,19 @@ int vs_big_cut(struct vs_pool *pool, uint32_t number)
         vs_page_find(pool, at)->handle = 0;
     }
     vs_supply_release(pool, number);
+    struct vs_stock stock = {0, 0};
     uint64_t at = old.address;
     while (at < end && rc == 0) {
         rc = vs_supply_create(pool, 1, &number);
-        if (rc == 0) {
-            rc = vs_supply_map(pool, number, at, zone);
-            at += rc == 0 ? VS_POOL_PAGE : 0;
+        if (rc == 0 && (rc = vs_supply_map(pool, number, at, zone)) != 0) {
+            vs_supply_release(pool, number);
         }
+        at += rc == 0 ? VS_POOL_PAGE : 0;
     }
     if (at > old.address) {
-        int set = pool->ops.access(pool->world, old.address, at - old.address);
+        int set = vs_supply_open(pool, old.address, at - old.address, &stock);
         rc = rc ? rc : set;
+        vs_supply_put_back(pool, &stock);
     }
     return rc;
 }

@@ -61,10 +61,12 @@ void vs_block_join(struct vs_pool *pool, uint32_t number)
     vs_table_give(&pool->blocks, gone);
 }
 
-/* What a HOLE offers with the FREE blocks beside it: where a window may lie. */
-static uint32_t extent(const struct vs_pool *pool, const struct vs_block *hole)
+uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *hole)
 {
     uint64_t units = hole->units;
+    if (hole->state != BLOCK_HOLE) {
+        return hole->units;
+    }
     if (hole->prev && block_at(pool, hole->prev)->state == BLOCK_FREE) {
         units += block_at(pool, hole->prev)->units;
     }
@@ -81,7 +83,7 @@ static void follow(struct vs_pool *pool, uint32_t number)
     if (hole && hole->state == BLOCK_HOLE) {
         struct vs_tree *tree = &pool->zones[hole->zone].holes;
         vs_tree_remove(pool, tree, number);
-        hole->key = extent(pool, hole);
+        hole->key = vs_block_key(pool, hole);
         vs_tree_insert(pool, tree, number);
     }
 }
@@ -90,15 +92,12 @@ void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state st
 {
     struct vs_block *block = block_at(pool, number);
     block->state = (uint8_t)state;
-    if (state == BLOCK_HOLE) {
-        block->key = extent(pool, block);
-        vs_tree_insert(pool, &pool->zones[block->zone].holes, number);
-        return;
+    block->key = vs_block_key(pool, block);
+    vs_tree_insert(pool, tree_of(pool, block), number);
+    if (state == BLOCK_FREE) {
+        follow(pool, block->prev);
+        follow(pool, block->next);
     }
-    block->key = block->units;
-    vs_tree_insert(pool, &pool->zones[block->zone].free, number);
-    follow(pool, block->prev);
-    follow(pool, block->next);
 }
 
 void vs_block_unlist(struct vs_pool *pool, uint32_t number)
@@ -113,15 +112,23 @@ void vs_block_unlist(struct vs_pool *pool, uint32_t number)
     }
 }
 
+bool vs_block_joins(const struct vs_pool *pool, const struct vs_block *block)
+{
+    const struct vs_block *next = block->next ? block_at(pool, block->next) : NULL;
+    return next && next->state == block->state &&
+           !(block->zone == ZONE_SMALL && block->state == BLOCK_FREE &&
+             (next->address & (VS_POOL_PAGE - 1)) == 0);
+}
+
 uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
 {
     struct vs_block *block = block_at(pool, number);
-    block->state = BLOCK_BUSY;
-    if (block->next && block_at(pool, block->next)->state == state) {
+    block->state = (uint8_t)state;
+    if (vs_block_joins(pool, block)) {
         vs_block_unlist(pool, block->next);
         vs_block_join(pool, number);
     }
-    if (block->prev && block_at(pool, block->prev)->state == state) {
+    if (block->prev && vs_block_joins(pool, block_at(pool, block->prev))) {
         number = block->prev;
         vs_block_unlist(pool, number);
         vs_block_join(pool, number);

@@ -1,9 +1,8 @@
 /*
  * Epochs (see epochs.h).
  *
- * fence_epoch[] and `closed` change under the lock; the fence of epoch e lies under number e modulo
- * VS_POOL_FENCES, so the one that it replaces must have passed before: with that many outstanding
- * the host waits for the oldest, as the driver's own free would have.
+ * The ring and `closed` change under the lock, and only whoever is `recording` adds to it. A number
+ * is used again only when its fence has been seen.
  */
 #include "pool/epochs.h"
 
@@ -53,24 +52,30 @@ static bool saw(struct vs_epochs *epochs, uint64_t epoch)
     return more;
 }
 
-/* The first epoch from `from` on that has a fence of its own, up to closed; 0 if there is none. The
- * lock is held. Epochs without one are rare (captures), so this looks at one or two. */
-static uint64_t fence_from(const struct vs_epochs *epochs, uint64_t from)
+/* The first fence of an epoch from `from` on: its epoch, and *number; 0 if there is none
+ * outstanding. Epochs without a fence of their own (captures) are covered by the next. */
+static uint64_t find_fence(struct vs_epochs *epochs, uint64_t from, uint32_t *number,
+                           const struct vs_pool_ops *ops, void *world)
 {
-    uint64_t closed = load(&epochs->closed);
-    for (uint64_t e = from; e <= closed; e++) {
-        if (epochs->fence_epoch[e % VS_POOL_FENCES] == e) {
-            return e;
+    uint64_t seen = load(&epochs->seen), epoch = 0;
+    vs_pool_lock(&epochs->lock, ops, world);
+    while (epochs->oldest < epochs->recorded &&
+           epochs->fence_epoch[epochs->oldest % VS_POOL_FENCES] <= seen) {
+        epochs->oldest++;
+    }
+    uint64_t low = epochs->oldest, high = epochs->recorded;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (epochs->fence_epoch[middle % VS_POOL_FENCES] < from) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return 0;
-}
-
-static uint64_t find_fence(struct vs_epochs *epochs, uint64_t from, const struct vs_pool_ops *ops,
-                           void *world)
-{
-    vs_pool_lock(&epochs->lock, ops, world);
-    uint64_t epoch = fence_from(epochs, from);
+    if (low < epochs->recorded) {
+        *number = (uint32_t)(low % VS_POOL_FENCES);
+        epoch = epochs->fence_epoch[*number];
+    }
     vs_pool_unlock(&epochs->lock);
     return epoch;
 }
@@ -83,12 +88,13 @@ int vs_epochs_wait_some(struct vs_epochs *epochs, uint64_t until, const struct v
     if (until <= seen) {
         return 0;
     }
-    uint64_t epoch = find_fence(epochs, seen + (until - seen + 1) / 2, ops, world);
+    uint32_t number;
+    uint64_t epoch = find_fence(epochs, seen + (until - seen + 1) / 2, &number, ops, world);
     if (!epoch) {
         return 0;
     }
     atomic_fetch_add(&epochs->waits, 1);
-    int rc = ops->wait(world, (uint32_t)(epoch % VS_POOL_FENCES));
+    int rc = ops->wait(world, number);
     if (rc < 0) {
         return rc;
     }
@@ -96,52 +102,60 @@ int vs_epochs_wait_some(struct vs_epochs *epochs, uint64_t until, const struct v
     return 1;
 }
 
-int vs_epochs_close(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world)
+/* Is there a number whose fence nobody needs any more? Otherwise the host waits for the oldest, as
+ * the driver's own free would have. */
+static int make_number(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world)
 {
-    uint64_t epoch;
-    if (epochs->faults & VS_POOL_NO_FENCES) {
-        raise(&epochs->closed, load(&epochs->freed));
-        return 0;
-    }
     for (;;) {
-        uint64_t none = 0;
-        if (!vs_epochs_unclosed(epochs)) {
+        uint32_t number;
+        uint64_t epoch = find_fence(epochs, 0, &number, ops, world);
+        if (!epoch || epochs->recorded - epochs->oldest < VS_POOL_FENCES) {
             return 0;
         }
-        if (!atomic_compare_exchange_strong(&epochs->recording, &none, 1)) {
-            ops->nap(
-                world); /* what another thread records now covers our frees, or it is our turn */
-            continue;
-        }
-        if (!vs_epochs_unclosed(epochs)) {
-            atomic_store(&epochs->recording, 0);
-            return 0;
-        }
-        epoch = load(&epochs->open);
-        if (epoch <= load(&epochs->seen) + VS_POOL_FENCES - 1) {
-            break;
-        }
-        /* Every number is in use. */
-        atomic_store(&epochs->recording, 0);
         int rc = vs_epochs_poll(epochs, ops, world);
         if (rc == 0) {
-            rc = vs_epochs_wait_some(epochs, load(&epochs->seen) + 1, ops, world);
+            rc = ops->wait(world, number);
+            saw(epochs, rc == 0 ? epoch : 0);
         }
         if (rc < 0) {
             return rc;
         }
     }
-    atomic_store(&epochs->open, epoch + 1);
-    uint32_t number = (uint32_t)(epoch % VS_POOL_FENCES);
-    int rc = ops->record(world, number);
-    vs_pool_lock(&epochs->lock, ops, world);
-    epochs->fence_epoch[number] = rc == 0 ? epoch : 0;
-    if (rc == 0) {
-        atomic_store(&epochs->closed, epoch);
+}
+
+int vs_epochs_close(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world)
+{
+    if (epochs->faults & VS_POOL_NO_FENCES) {
+        raise(&epochs->closed, load(&epochs->freed));
+        return 0;
     }
-    vs_pool_unlock(&epochs->lock);
+    bool mine = false;
+    while (!mine) {
+        uint64_t none = 0;
+        if (!vs_epochs_unclosed(epochs)) {
+            return 0;
+        }
+        mine = atomic_compare_exchange_strong(&epochs->recording, &none, 1);
+        if (!mine) {
+            ops->nap(world); /* what another thread records now may cover our frees */
+        }
+    }
+    int rc = vs_epochs_unclosed(epochs) ? make_number(epochs, ops, world) : 1;
+    if (rc == 1) {
+        rc = 0; /* done by the one before us */
+    } else if (rc == 0) {
+        uint64_t epoch = load(&epochs->open);
+        atomic_store(&epochs->open, epoch + 1);
+        rc = ops->record(world, (uint32_t)(epochs->recorded % VS_POOL_FENCES));
+        if (rc == 0) {
+            vs_pool_lock(&epochs->lock, ops, world);
+            epochs->fence_epoch[epochs->recorded++ % VS_POOL_FENCES] = epoch;
+            atomic_store(&epochs->closed, epoch);
+            vs_pool_unlock(&epochs->lock);
+            atomic_fetch_add_explicit(&epochs->records, 1, memory_order_relaxed);
+        }
+    }
     atomic_store(&epochs->recording, 0);
-    atomic_fetch_add_explicit(&epochs->records, 1, memory_order_relaxed);
     return rc;
 }
 
@@ -151,7 +165,11 @@ int vs_epochs_order(struct vs_epochs *epochs, const struct vs_pool_ops *ops, voi
     if (closed <= load(&epochs->available)) {
         return 0;
     }
-    int rc = ops->order(world, (uint32_t)(closed % VS_POOL_FENCES));
+    uint32_t number;
+    if (!find_fence(epochs, closed, &number, ops, world)) {
+        return 0; /* seen meanwhile */
+    }
+    int rc = ops->order(world, number);
     if (rc != 0) {
         return rc < 0 ? rc : 0;
     }
@@ -166,15 +184,14 @@ int vs_epochs_poll(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void
      * before it, and one that has not ends the search. */
     for (;;) {
         uint64_t closed = load(&epochs->closed);
-        uint64_t epoch =
-            seen < closed
-                ? find_fence(epochs, seen + step < closed ? seen + step : closed, ops, world)
-                : 0;
+        uint64_t from = seen + step < closed ? seen + step : closed;
+        uint32_t number;
+        uint64_t epoch = seen < closed ? find_fence(epochs, from, &number, ops, world) : 0;
         if (!epoch) {
             break;
         }
         atomic_fetch_add_explicit(&epochs->polls, 1, memory_order_relaxed);
-        int rc = ops->query(world, (uint32_t)(epoch % VS_POOL_FENCES));
+        int rc = ops->query(world, number);
         if (rc < 0) {
             return rc;
         }

@@ -30,7 +30,10 @@ struct vs_epochs {
     _Atomic uint64_t seen;
     _Atomic uint64_t recording; /* somebody is */
     struct vs_pool_lock lock __attribute__((aligned(64)));
-    uint64_t fence_epoch[VS_POOL_FENCES]; /* which epoch's fence a number holds; 0 = none */
+    /* Fences, a ring: the n-th ever recorded lies under number n modulo VS_POOL_FENCES. */
+    uint64_t recorded; /* how many, ever */
+    uint64_t oldest;   /* the first that has not been seen */
+    uint64_t fence_epoch[VS_POOL_FENCES];
     _Atomic uint64_t records, orders, waits, polls;
     uint32_t faults;
 };

@@ -12,7 +12,8 @@
  *   RUN      LIVE to the zone, cut into slots by the slab
  *   BUSY     belongs to a thread that is mapping or unmapping in it, without a lock
  *
- * Two FREE blocks are never neighbours, nor are two HOLEs. With the native backing each allocation
+ * Two FREE blocks are never neighbours (but across a page's border in the small zone), nor are two
+ * HOLEs. With the native backing each allocation
  * of the driver is a sequence of its own.
  *
  * Every page (2 MiB) that has memory has a record: which handle lies there, the last epoch in which
@@ -69,6 +70,7 @@ struct vs_page {
     uint32_t starts; /* LARGE: the block that starts here, else the one that covers the page's first
                       * byte. SMALL, MIDDLE: a record of 64 starts */
     uint8_t zone;
+    uint8_t dead; /* mapped, but neither access nor unmapping worked: out of use */
 };
 
 struct vs_handle {
@@ -148,6 +150,7 @@ struct vs_pool {
     uint64_t free_low;                /* least reserved - live since the last decay */
     uint64_t decay_low[8];
     uint32_t decay_at;
+    uint64_t dead;           /* bytes in blocks that are out of use */
     uint32_t big_floor_bits; /* blocks from this power of two on get handles of several pages */
     uint64_t allocs;         /* by the zones */
     uint64_t leaf_bytes;
@@ -238,8 +241,14 @@ uint32_t vs_block_new(struct vs_pool *pool, uint32_t after, uint64_t address, ui
 uint32_t vs_block_cut(struct vs_pool *pool, uint32_t number, uint64_t bytes);
 /* Swallows the next block. */
 void vs_block_join(struct vs_pool *pool, uint32_t number);
+/* Is it to be one block with the next? FREE ones of the small zone end with their page: a run that
+ * lay across two would keep one of them in place for slots in the other. */
+bool vs_block_joins(const struct vs_pool *pool, const struct vs_block *block);
 /* Makes a block that is in no tree FREE or HOLE, joined with its like. Returns the block. */
 uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
+/* A FREE block's size; what a HOLE offers with the FREE blocks beside it, where a window may lie.
+ */
+uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *block);
 /* Puts a FREE block or a HOLE into its tree, or takes it out; the HOLEs beside it follow. Not
  * joined with anything. */
 void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
@@ -304,8 +313,8 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
 int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address);
 int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
                  uint64_t *start, uint64_t *bytes);
-/* Gives back the runs that are empty, which are kept for the next request otherwise. */
-void vs_slab_flush(struct vs_pool *pool);
+/* Gives back the runs that are empty, which are kept for the next request otherwise: how many. */
+unsigned vs_slab_flush(struct vs_pool *pool);
 /* Bytes in live slots, and in runs; requests served. */
 void vs_slab_stats(struct vs_pool *pool, uint64_t *slot_bytes, uint64_t *run_bytes,
                    uint64_t *allocs);

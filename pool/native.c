@@ -33,9 +33,9 @@ static void set_pages(struct vs_pool *pool, const struct vs_block *block, unsign
 }
 
 /* Takes FREE segments that the host has seen out of the zones, smallest first, until they make up
- * `bytes`: BUSY blocks linked through left. *unseen: bytes in those that have not been. The lock is
- * held. */
-static uint32_t pick(struct vs_pool *pool, uint64_t bytes, uint64_t *unseen)
+ * `bytes`, or a little over: BUSY blocks linked through left. *unseen: bytes in those that have not
+ * been. The lock is held. */
+static uint32_t pick(struct vs_pool *pool, uint64_t bytes, bool over, uint64_t *unseen)
 {
     uint32_t list = 0;
     uint64_t got = 0;
@@ -48,7 +48,7 @@ static uint32_t pick(struct vs_pool *pool, uint64_t bytes, uint64_t *unseen)
             uint32_t next = vs_tree_from(pool, tree, block->units, block->address + 1);
             if (whole(block) && !vs_pages_seen(pool, block->address, block_bytes(block))) {
                 *unseen += block_bytes(block);
-            } else if (whole(block)) {
+            } else if (whole(block) && (over || got + block_bytes(block) <= bytes)) {
                 vs_block_unlist(pool, number);
                 set_pages(pool, block, ZONE_NONE);
                 block->left = list;
@@ -92,7 +92,7 @@ uint64_t vs_native_give(struct vs_pool *pool, uint64_t bytes)
 {
     uint64_t unseen;
     pool_lock(pool);
-    uint32_t list = pick(pool, bytes, &unseen);
+    uint32_t list = pick(pool, bytes, false, &unseen);
     pool_unlock(pool);
     return give_list(pool, list);
 }
@@ -135,7 +135,7 @@ static uint64_t segment_bytes(struct vs_pool *pool, unsigned zone, uint32_t unit
 {
     uint64_t bytes = page_up((uint64_t)units << UNIT_BITS);
     pool_lock(pool);
-    if (zone != ZONE_LARGE) {
+    if (zone == ZONE_MIDDLE) {
         uint64_t *next = &pool->zones[zone].next_take;
         *next = *next ? *next : VS_POOL_PAGE;
         if (*next > bytes && pool->reserved + *next <= limit) {
@@ -155,7 +155,7 @@ static int make_room(struct vs_pool *pool, uint64_t bytes, uint64_t limit)
     if (pool->reserved + bytes > limit) {
         over = pool->reserved + bytes - limit;
     }
-    uint32_t list = over ? pick(pool, over, &unseen) : 0;
+    uint32_t list = over ? pick(pool, over, true, &unseen) : 0;
     uint64_t waiting = unseen + pool->pending;
     pool_unlock(pool);
     uint64_t given = give_list(pool, list);

@@ -232,16 +232,17 @@ int vs_pool_close_epoch(struct vs_pool *pool)
 int vs_pool_settle(struct vs_pool *pool)
 {
     int rc = vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
-    while (rc >= 0) {
+    int aside = rc > 0 ? rc : 0; /* a capture keeps what was freed during it */
+    for (rc = rc < 0 ? rc : 1; rc > 0;) {
         rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
         if (rc == 0) {
             rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
         }
-        if (rc == 0) {
-            return 0;
-        }
     }
-    return rc;
+    pool_lock(pool);
+    vs_blocks_drain(pool);
+    pool_unlock(pool);
+    return rc < 0 ? rc : aside;
 }
 
 int vs_pool_reserve(struct vs_pool *pool, uint64_t bytes)
@@ -354,7 +355,8 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
     uint64_t slots = 0, runs = 0, served = 0;
     vs_slab_stats(pool, &slots, &runs, &served);
     pool_lock(pool);
-    uint64_t free_bytes = 0, whole = 0, live = pool->live;
+    vs_blocks_drain(pool);
+    uint64_t free_bytes = 0, whole = 0, live = pool->live - pool->dead;
     for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
         free_bytes += pool->zones[i].free.bytes;
         whole += pool->zones[i].free.whole;

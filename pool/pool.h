@@ -85,7 +85,7 @@ bool vs_pool_open_epoch(const struct vs_pool *pool);
 int vs_pool_close_epoch(struct vs_pool *pool);
 
 /* Makes sure that what was freed before is seen by the host: before an address leaves the context's
- * streams. Waits. */
+ * streams. Waits. Positive where a capture keeps some of it aside. */
 int vs_pool_settle(struct vs_pool *pool);
 
 /* Takes memory until at least this much is reserved. */

@@ -338,8 +338,9 @@ int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     return 0;
 }
 
-void vs_slab_flush(struct vs_pool *pool)
+unsigned vs_slab_flush(struct vs_pool *pool)
 {
+    unsigned dropped = 0;
     for (unsigned i = 0; i < HEAPS; i++) {
         struct vs_heap *heap = &pool->heaps[i];
         heap_lock(pool, heap);
@@ -349,6 +350,7 @@ void vs_slab_flush(struct vs_pool *pool)
                 for (uint32_t number = heads[l], next; number; number = next) {
                     next = run_at(pool, number)->next;
                     if (empty(run_at(pool, number))) {
+                        dropped++;
                         drop_run(pool, heap, number);
                     }
                 }
@@ -356,6 +358,7 @@ void vs_slab_flush(struct vs_pool *pool)
         }
         heap_unlock(heap);
     }
+    return dropped;
 }
 
 void vs_slab_stats(struct vs_pool *pool, uint64_t *slot_bytes, uint64_t *run_bytes,

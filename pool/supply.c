@@ -8,12 +8,6 @@
 
 #include <errno.h>
 
-/* Handles of one page in the hands of this thread, linked through next. */
-struct stock {
-    uint32_t list;
-    uint64_t pages;
-};
-
 int vs_supply_create(struct vs_pool *pool, uint32_t pages, uint32_t *number)
 {
     uint64_t bytes = pages * VS_POOL_PAGE, id;
@@ -67,7 +61,7 @@ int vs_supply_map(struct vs_pool *pool, uint32_t number, uint64_t address, unsig
     return 0;
 }
 
-static void keep(struct stock *stock, struct vs_pool *pool, uint32_t number)
+static void keep(struct vs_stock *stock, struct vs_pool *pool, uint32_t number)
 {
     handle_at(pool, number)->next = stock->list;
     stock->list = number;
@@ -75,7 +69,7 @@ static void keep(struct stock *stock, struct vs_pool *pool, uint32_t number)
 }
 
 /* The lock is held. */
-static void take_spares(struct vs_pool *pool, struct stock *stock, uint64_t pages)
+static void take_spares(struct vs_pool *pool, struct vs_stock *stock, uint64_t pages)
 {
     while (pool->spares && stock->pages < pages) {
         uint32_t number = pool->spares;
@@ -85,7 +79,7 @@ static void take_spares(struct vs_pool *pool, struct stock *stock, uint64_t page
     }
 }
 
-static void put_back(struct vs_pool *pool, struct stock *stock)
+void vs_supply_put_back(struct vs_pool *pool, struct vs_stock *stock)
 {
     pool_lock(pool);
     while (stock->list) {
@@ -202,7 +196,7 @@ static uint32_t steal(struct vs_pool *pool, uint64_t want, uint64_t *unseen)
 
 /* Unmaps what was stolen. Single pages go to the stock, larger handles back to the device. Sets
  * *got to the pages that left the blocks. No lock is held. */
-static int unmap_stolen(struct vs_pool *pool, uint32_t list, struct stock *stock, uint64_t *got)
+static int unmap_stolen(struct vs_pool *pool, uint32_t list, struct vs_stock *stock, uint64_t *got)
 {
     int rc = 0;
     *got = 0;
@@ -256,6 +250,7 @@ struct filling {
     uint32_t busy, units;
     uint64_t at;      /* first page that may be missing */
     uint64_t missing; /* pages */
+    uint64_t created; /* pages, for this request */
     bool full;        /* the device has no more */
 };
 
@@ -270,11 +265,40 @@ static void count_missing(const struct vs_pool *pool, struct filling *fill)
     }
 }
 
+/* Makes a stretch accessible that was just mapped. Where that fails it is unmapped again, or it
+ * would pass for usable memory. */
+int vs_supply_open(struct vs_pool *pool, uint64_t address, uint64_t bytes, struct vs_stock *stock)
+{
+    uint32_t larger = 0;
+    int rc = pool->ops.access(pool->world, address, bytes);
+    if (rc == 0) {
+        return 0;
+    }
+    int stuck = pool->ops.unmap(pool->world, address, bytes);
+    pool_lock(pool);
+    for (uint64_t at = address; at < address + bytes; at += VS_POOL_PAGE) {
+        struct vs_page *page = vs_page_find(pool, at);
+        if (handle_at(pool, page->handle)->pages > 1) {
+            larger = page->handle;
+        } else if (!stuck) {
+            keep(stock, pool, page->handle);
+        }
+        page->dead = stuck != 0;
+        page->handle = stuck ? page->handle : 0;
+    }
+    pool_unlock(pool);
+    if (larger && !stuck) {
+        vs_supply_release(pool, larger);
+    }
+    return rc;
+}
+
 /* Puts larger handles under the parts of the window that the block has to itself. */
-static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone)
+static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone,
+                      struct vs_stock *stock)
 {
     uint64_t at = page_up(fill->start);
-    while (at < fill->whole_end && !fill->full) {
+    while (at < fill->whole_end) {
         uint64_t stretch = 0;
         while (at + stretch < fill->whole_end && vs_page_find(pool, at + stretch)->handle == 0) {
             stretch += VS_POOL_PAGE;
@@ -292,8 +316,11 @@ static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone)
         if (rc == -ENOMEM) {
             return 0; /* smaller ones may do */
         }
-        rc = rc ? rc : vs_supply_map(pool, number, at, zone);
-        rc = rc ? rc : pool->ops.access(pool->world, at, pages * VS_POOL_PAGE);
+        fill->created += rc == 0 ? pages : 0;
+        if (rc == 0 && (rc = vs_supply_map(pool, number, at, zone)) != 0) {
+            vs_supply_release(pool, number);
+        }
+        rc = rc ? rc : vs_supply_open(pool, at, pages * VS_POOL_PAGE, stock);
         if (rc) {
             return rc;
         }
@@ -304,7 +331,7 @@ static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone)
 }
 
 /* Gets handles for all that is missing into the stock. */
-static int collect(struct vs_pool *pool, struct filling *fill, struct stock *stock)
+static int collect(struct vs_pool *pool, struct filling *fill, struct vs_stock *stock)
 {
     uint64_t unseen = 0, got;
 
@@ -341,6 +368,7 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct stock *sto
             int rc = vs_supply_create(pool, 1, &number);
             if (rc == 0) {
                 keep(stock, pool, number);
+                fill->created++;
             } else if (rc == -ENOMEM) {
                 fill->full = true;
             } else {
@@ -352,10 +380,10 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct stock *sto
 }
 
 int vs_supply_window(struct vs_pool *pool, uint32_t busy, unsigned zone, uint32_t units,
-                     uint64_t limit)
+                     uint64_t limit, uint64_t *surplus)
 {
     const struct vs_block *block = block_at(pool, busy);
-    struct stock stock = {0, 0};
+    struct vs_stock stock = {0, 0};
     uint64_t live_end = block->address + ((uint64_t)units << UNIT_BITS);
     struct filling fill = {.start = page_down(block->address),
                            .end = page_up(block_end(block)),
@@ -365,7 +393,7 @@ int vs_supply_window(struct vs_pool *pool, uint32_t busy, unsigned zone, uint32_
                            .units = units};
 
     count_missing(pool, &fill);
-    int rc = fill_large(pool, &fill, zone);
+    int rc = fill_large(pool, &fill, zone, &stock);
     rc = rc ? rc : collect(pool, &fill, &stock);
     if (rc == 0) {
         count_missing(pool, &fill);
@@ -384,19 +412,22 @@ int vs_supply_window(struct vs_pool *pool, uint32_t busy, unsigned zone, uint32_
             }
         }
         if (at > from) {
-            int set = pool->ops.access(pool->world, from, at - from);
+            int set = vs_supply_open(pool, from, at - from, &stock);
             rc = rc ? rc : set;
         } else {
             at += VS_POOL_PAGE;
         }
     }
-    put_back(pool, &stock);
+    if (rc == -ENOMEM) {
+        *surplus = fill.created * VS_POOL_PAGE; /* taken for nothing */
+    }
+    vs_supply_put_back(pool, &stock);
     return rc;
 }
 
 uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes)
 {
-    struct stock stock = {0, 0};
+    struct vs_stock stock = {0, 0};
     uint64_t pages = bytes >> PAGE_BITS, given = 0, unseen, got;
 
     pool_lock(pool);

@@ -53,9 +53,12 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
     if (next && (next->prev != number || next->address != block_end(block))) {
         return 11;
     }
-    if (next && next->state == block->state &&
-        (block->state == BLOCK_FREE || block->state == BLOCK_HOLE)) {
+    if ((block->state == BLOCK_FREE || block->state == BLOCK_HOLE) && vs_block_joins(pool, block)) {
         return 12;
+    }
+    if (block->zone == ZONE_SMALL && block->state != BLOCK_HOLE &&
+        page_down(block->address) != page_down(block_end(block) - 1)) {
+        return 16;
     }
     switch (block->state) {
     case BLOCK_HOLE:
@@ -71,6 +74,10 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
         sums->pending += block_bytes(block);
         break;
     case BLOCK_LIVE:
+        if (vs_page_find(pool, block->address)->dead) {
+            sums->live += block_bytes(block);
+            break;
+        }
         if (vs_block_around(pool, vs_page_find(pool, block->address), block->address) != number ||
             vs_block_around(pool, vs_page_find(pool, block_end(block) - 1), block_end(block) - 1) !=
                 number) {

@@ -138,6 +138,16 @@ static struct window find_window(const struct vs_pool *pool, const struct vs_zon
     struct window best = {0};
     uint32_t number;
 
+    if (zone == &pool->zones[ZONE_SMALL]) {
+        /* A page at a time; the first HOLE is the tightest. */
+        number = vs_tree_from(pool, &zone->holes, PAGE_UNITS, 0);
+        if (number) {
+            best.first = number;
+            best.start = block_at(pool, number)->address;
+            best.end = best.start + VS_POOL_PAGE;
+        }
+        return best;
+    }
     for (unsigned i = 0; i < CANDIDATES && (number = vs_tree_large(pool, &zone->free, i)); i++) {
         consider_around(pool, number, bytes, &best);
     }
@@ -199,26 +209,33 @@ static uint32_t take_window(struct vs_pool *pool, const struct window *window)
     return number;
 }
 
-/* The lock is held. A BUSY block falls apart into what is mapped and what is not. */
+static enum vs_block_state state_of(const struct vs_pool *pool, uint64_t address)
+{
+    const struct vs_page *page = vs_page_find(pool, address);
+    return page->dead ? BLOCK_LIVE : page->handle ? BLOCK_FREE : BLOCK_HOLE;
+}
+
+/* The lock is held. A BUSY block falls apart into what is mapped, what is not, and what is out of
+ * use (a LIVE block that nobody knows). */
 void vs_vmm_unbusy(struct vs_pool *pool, uint32_t number)
 {
-    for (;;) {
+    while (number) {
         struct vs_block *block = block_at(pool, number);
         uint64_t end = block_end(block), at = page_up(block->address + 1);
-        bool mapped = vs_page_find(pool, block->address)->handle != 0;
-        while (at < end && (vs_page_find(pool, at)->handle != 0) == mapped) {
+        enum vs_block_state state = state_of(pool, block->address);
+        while (at < end && state_of(pool, at) == state) {
             at += VS_POOL_PAGE;
         }
         uint32_t rest = at < end ? vs_block_cut(pool, number, at - block->address) : 0;
         if (at < end && !rest) {
-            /* No host memory to tell the two apart: what is mapped in it is out of use, not lost.
-             */
-            block->state = BLOCK_LIVE;
-            return;
+            state = BLOCK_LIVE; /* no host memory to tell them apart */
         }
-        vs_block_release(pool, number, mapped ? BLOCK_FREE : BLOCK_HOLE);
-        if (!rest) {
-            return;
+        if (state == BLOCK_LIVE) {
+            block->state = BLOCK_LIVE;
+            vs_pool_live(pool, (int64_t)block_bytes(block));
+            pool->dead += block_bytes(block);
+        } else {
+            vs_block_release(pool, number, state);
         }
         number = rest;
     }
@@ -301,6 +318,7 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t li
     struct window window = find_window(pool, zone, units);
     int rc = -ENOMEM;
     uint32_t busy = 0;
+    uint64_t surplus = 0;
     if (window.end &&
         vs_pages_make(pool, page_down(window.start), window.end - page_down(window.start)) == 0) {
         busy = take_window(pool, &window);
@@ -310,7 +328,7 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t li
         return rc;
     }
     atomic_fetch_add(&pool->transits, 1);
-    rc = vs_supply_window(pool, busy, name, units, limit);
+    rc = vs_supply_window(pool, busy, name, units, limit, &surplus);
     pool_lock(pool);
     if (rc == 0) {
         rc = hand_out(pool, busy, units, state);
@@ -319,6 +337,9 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t li
         vs_vmm_unbusy(pool, busy);
     }
     pool_unlock(pool);
+    if (surplus > 0) {
+        vs_vmm_give(pool, surplus);
+    }
     atomic_fetch_sub(&pool->transits, 1);
     return rc == -ENOMEM && cutting == -EBUSY ? -EAGAIN : rc;
 }

@@ -213,7 +213,9 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
         if (more > 0) {
             continue;
         }
-        vs_slab_flush(pool);
+        if (vs_slab_flush(pool) > 0) {
+            continue;
+        }
         rc = grow(pool, zone, units, UINT64_MAX, state, number);
         if (final(rc)) {
             return rc;
