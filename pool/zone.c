@@ -152,7 +152,8 @@ static enum vs_pool_verdict verdict_of(struct vs_pool *pool, uint64_t bytes)
 {
     enum vs_pool_verdict verdict = VS_POOL_FULL;
     pool_lock(pool);
-    if (vs_epochs_unclosed(&pool->epochs) && pool->pending >= bytes) {
+    if (vs_epochs_unclosed(&pool->epochs) && pool->pending > 0 &&
+        pool->reserved - pool->live >= bytes) {
         verdict = VS_POOL_PENDING;
     } else if (pool->config.backing == VS_POOL_NATIVE &&
                pool->reserved - pool->live - pool->pending >= bytes) {
