@@ -9,10 +9,13 @@
  */
 #include "shim/capture.h"
 
+#include "report/sys.h"
 #include "shim/fence.h"
 #include "shim/fence_streams.h"
 
 #include <stdatomic.h>
+
+#define PATIENCE_NS UINT64_C(1000000000)
 
 static struct vs_captures *table(void)
 {
@@ -142,6 +145,29 @@ static void open_call(struct vs_capture_call *call, const struct vs_guard *guard
         .guard = guard->counts ? guard : NULL, .stream = stream, .twin = twin};
 }
 
+/* Old drivers: a free under way may be synchronising, which would break the capture. Once a capture
+ * was begun no other does (fence.c). One that waits for what this thread has yet to submit is not
+ * waited for. */
+static void let_frees_synchronize(void)
+{
+    struct vs_process_page *page = vs_process_page();
+    uint64_t deadline;
+
+    if (!atomic_load_explicit(&page->captures_seen, memory_order_relaxed)) {
+        atomic_store_explicit(&page->captures_seen, true, memory_order_seq_cst);
+    }
+    if (atomic_load_explicit(&page->synchronising, memory_order_seq_cst) == 0) {
+        return;
+    }
+    deadline = vs_sys_clock(CLOCK_MONOTONIC) + PATIENCE_NS;
+    while (atomic_load_explicit(&page->synchronising, memory_order_seq_cst) != 0 &&
+           vs_sys_clock(CLOCK_MONOTONIC) < deadline) {
+        struct timespec step = {0, 50000};
+
+        VS_SYS(SYS_nanosleep, &step, NULL);
+    }
+}
+
 void vs_capture_begins(struct vs_capture_call *call, const struct vs_guard *guard, CUstream stream,
                        enum vs_capture_default_stream twin)
 {
@@ -154,6 +180,7 @@ void vs_capture_begins(struct vs_capture_call *call, const struct vs_guard *guar
     if (atomic_load_explicit(&vs_process_page()->unclosed, memory_order_acquire) != VS_CLOSED) {
         vs_fence_close_all();
     }
+    let_frees_synchronize();
     pthread_mutex_lock(&vs_process_page()->gate);
 }
 

@@ -125,7 +125,7 @@ int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
         }
         atomic_store_explicit(&fences->unwaited, false, memory_order_release);
         result = wait_for_context(fences);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* a capture began meanwhile */
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* wait_as_a_free had nothing to free */
             atomic_store_explicit(&fences->unwaited, true, memory_order_release);
             return 1;
         }
@@ -220,47 +220,54 @@ static CUresult wait_as_a_free(struct vs_fences *fences)
     return result;
 }
 
+/* cuCtxSynchronize, unless the process captures, which that would break. Positive: it does. */
+static int synchronize(struct vs_fences *fences, CUresult *result)
+{
+    struct vs_process_page *page = vs_process_page();
+    const struct vs_entries *real = fences->real;
+    CUstreamCaptureMode mode;
+    bool entered, captures;
+
+    if (real->cuCtxSynchronize == NULL) {
+        return 1;
+    }
+    if (atomic_load_explicit(&page->captures_seen, memory_order_relaxed)) {
+        return 1;
+    }
+    /* Either whoever begins a capture sees us, or we see it. */
+    atomic_fetch_add_explicit(&page->synchronising, 1, memory_order_seq_cst);
+    captures = atomic_load_explicit(&page->captures_seen, memory_order_seq_cst);
+    if (!captures) {
+        entered = vs_fence_enter(real, fences->context);
+        mode = vs_fence_relax(real);
+        *result = real->cuCtxSynchronize();
+        vs_fence_unrelax(real, mode);
+        vs_fence_leave(real, entered);
+    }
+    atomic_fetch_sub_explicit(&page->synchronising, 1, memory_order_seq_cst);
+    return captures ? 1 : 0;
+}
+
 /* Waits for what was submitted to the context, no matter what captures. */
 static CUresult wait_for_context(struct vs_fences *fences)
 {
-    static _Atomic bool captures_seen;
     const struct vs_entries *real = fences->real;
-    CUstreamCaptureMode mode;
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
     CUevent event;
-    bool entered;
 
-    if (vs_capture_active()) {
-        atomic_store_explicit(&captures_seen, true, memory_order_relaxed);
-    }
     if (has_context_events(real) &&
         vs_fence_event_new(real, fences->context, &event) == CUDA_SUCCESS) {
-        CUresult error = CUDA_SUCCESS;
-        int recorded = with_gate(fences, real->cuCtxRecordEvent, event, &error);
+        int recorded = with_gate(fences, real->cuCtxRecordEvent, event, &result);
 
         if (recorded == 0) {
-            error = vs_fence_event_ask(real, fences->context, real->cuEventSynchronize, event);
+            result = vs_fence_event_ask(real, fences->context, real->cuEventSynchronize, event);
         }
         vs_fence_event_free(real, event);
         if (recorded <= 0) {
-            return error;
-        }
-    }
-    /* A synchronisation would break a capture that begins meanwhile, in another thread. */
-    if (atomic_load_explicit(&captures_seen, memory_order_relaxed) ||
-        real->cuCtxSynchronize == NULL) {
-        result = wait_as_a_free(fences);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || real->cuCtxSynchronize == NULL ||
-            vs_capture_in(fences->context)) {
             return result;
         }
     }
-    entered = vs_fence_enter(real, fences->context);
-    mode = vs_fence_relax(real);
-    result = real->cuCtxSynchronize();
-    vs_fence_unrelax(real, mode);
-    vs_fence_leave(real, entered);
-    return result;
+    return synchronize(fences, &result) == 0 ? result : wait_as_a_free(fences);
 }
 
 /* Copies that were waited for with the whole context need not be again. */

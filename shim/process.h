@@ -62,8 +62,10 @@ struct vs_process_page {
     bool options_loaded;
     int options_result;
     struct vs_captures captures;
-    pthread_mutex_t gate;    /* of fence.c and capture.c */
-    pthread_mutex_t closing; /* of fence_close.c */
+    pthread_mutex_t gate;           /* of fence.c and capture.c */
+    pthread_mutex_t closing;        /* of fence_close.c */
+    _Atomic bool captures_seen;     /* the process has begun one, or is about to */
+    _Atomic uint32_t synchronising; /* threads that wait for a context in a way a capture forbids */
     /* Of fence.h: apart, for every submission reads them and every free may write. */
     _Alignas(64) _Atomic uint32_t unclosed;
     _Atomic uint32_t closings; /* how often epochs were closed */

@@ -228,8 +228,13 @@ static void context_ends(void)
     churn("another context captures");
     MUST(cuCtxDestroy_v2(second));
     churn("that context is gone");
+    for (int i = 0; i < 100; i++) { /* more than are known at once */
+        MUST(cuCtxCreate_v4(&second, NULL, 0, device));
+        MUST(cuStreamBeginCapture_v2(new_stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+        MUST(cuCtxDestroy_v2(second));
+    }
     MUST(cuCtxCreate_v4(&second, NULL, 0, device));
-    churn("another came");
+    churn("others came and went");
     MUST(cuCtxDestroy_v2(second));
 }
 
@@ -281,6 +286,7 @@ static void *capture_forever(void *arg)
             broken++;
             continue;
         }
+        usleep(200);
         if (cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS) {
             broken++;
         } else {
