@@ -230,6 +230,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     arena->backing = vs_arena_backing(&guard->driver->real, device, &arena->direct_rdma);
     first = atomic_compare_exchange_strong(&arena->charge->seen, &none, 1);
     configure(&config, arena, first);
+    arena->trim_above = config.trim_above;
     vs_fences_init(&arena->fences, &guard->driver->real, context);
     arena->pool = vs_pool_new(&config, &vs_arena_ops, arena, &error);
     if (arena->pool == NULL) {

@@ -43,6 +43,10 @@ CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, si
 CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena);
 CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address);
 
+/* The host has seen what was freed before pass: before an address leaves the context's streams.
+ * What a running capture keeps aside stays aside. */
+CUresult vs_arena_settle(struct vs_arena *arena);
+
 /* cuMemFreeAsync of memory that an arena claims, on a stream that does not capture: the driver
  * takes plain memory there too. A plain free, then, but for the waiting; counted. */
 CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream);
@@ -74,8 +78,8 @@ void vs_arena_publish_all(void);
  *     …the driver's call…
  *     vs_arena_context_gone(arena), or …_stays
  *     vs_arena_context_ended(handle);
- * The arena is NULL where there is none, which is fine for what follows. Of two threads that end the
- * same context the second waits, a second at most, for what the first comes to.
+ * The arena is NULL where there is none, which is fine for what follows. Of two threads that end
+ * the same context the second waits, a second at most, for what the first comes to.
  */
 void vs_arena_context_ends(CUcontext handle);
 struct vs_arena *vs_arena_context_goes(uint64_t identity);

@@ -64,6 +64,9 @@ static void wake(_Atomic uint32_t *word)
 
 static void decay_one(struct vs_arena *arena, void *data)
 {
+    if (vs_pool_wants_trim(arena->pool)) {
+        vs_pool_trim(arena->pool, arena->trim_above, false);
+    }
     if (vs_pool_decay(arena->pool)) {
         *(bool *)data = true;
     }

@@ -75,6 +75,7 @@ struct vs_arena {
     enum vs_pool_backing backing;
     bool direct_rdma; /* vmm: memory that a NIC may reach */
     struct vs_pool *pool;
+    uint64_t trim_above;      /* as the pool's configuration has it */
     _Atomic int64_t reserved; /* as the pool says */
     _Atomic uint64_t charged; /* what of it is charged to the cap */
     _Atomic uint64_t wait_ns; /* of the host, for fences */

@@ -103,6 +103,28 @@ CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena)
     return result != CUDA_SUCCESS ? result : vs_fences_strict(&arena->fences);
 }
 
+/* What the pool is not to keep goes back: memory whose fence has passed. With a decay time of 0 the
+ * free waits for the rest, as the driver's own does; else a later free or the decay thread sees to
+ * it. */
+static void give_back(struct vs_arena *arena)
+{
+    if (vs_pool_wants_trim(arena->pool)) {
+        vs_pool_trim(arena->pool, arena->trim_above, false);
+        if (arena->trim_above == 0 && vs_pool_wants_trim(arena->pool)) {
+            vs_pool_trim(arena->pool, 0, true);
+        }
+    }
+}
+
+CUresult vs_arena_settle(struct vs_arena *arena)
+{
+    int result;
+
+    vs_arena_here.error = CUDA_SUCCESS;
+    result = vs_pool_settle(arena->pool);
+    return result >= 0 ? CUDA_SUCCESS : answer(result);
+}
+
 CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address)
 {
     int error;
@@ -112,6 +134,9 @@ CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUd
     error = vs_pool_free(arena->pool, address, vs_arena_lane());
     if (error == 0) {
         vs_fence_freed();
+        if (__builtin_expect(arena->trim_above != UINT64_MAX, 0)) {
+            give_back(arena);
+        }
         vs_decay_freed();
     }
     after_slow_path(arena);

@@ -7,11 +7,6 @@
 #include "shim/ipc.h"
 #include "shim/say.h"
 
-static CUresult code_of(int error)
-{
-    return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-}
-
 /* The handle of a live block of a native arena: the driver's, or ours for a block inside one of the
  * driver's allocations. */
 static CUresult handle_of_block(const struct vs_guard *guard, struct vs_arena *arena,
@@ -20,7 +15,7 @@ static CUresult handle_of_block(const struct vs_guard *guard, struct vs_arena *a
     const struct vs_entries *real = &guard->driver->real;
     CUdeviceptr base = start;
     size_t size = bytes;
-    CUresult result = code_of(vs_pool_settle(vs_arena_pool(arena)));
+    CUresult result = vs_arena_settle(arena);
     struct vs_alloc alloc;
 
     if (result == CUDA_SUCCESS) {
@@ -80,8 +75,15 @@ static CUresult open_at(const struct vs_guard *guard, open_function open, CUdevi
     CUdeviceptr base = 0;
     CUresult result;
 
-    if (!guard->counts || address == NULL || !vs_ipc_unscramble(&handle, &distance, &bytes)) {
+    if (!guard->counts || address == NULL) {
         return open(address, handle, flags);
+    }
+    if (!vs_ipc_unscramble(&handle, &distance, &bytes)) {
+        result = open(address, handle, flags);
+        if (result == CUDA_SUCCESS) {
+            vs_ipc_opened(*address, *address, 0);
+        }
+        return result;
     }
     result = open(&base, handle, flags);
     if (result != CUDA_SUCCESS) {
@@ -113,7 +115,9 @@ VS_HOOK cuIpcCloseMemHandle(CUdeviceptr address)
     CUresult result;
 
     if (base == 0) {
-        return guard.entries->cuIpcCloseMemHandle(address);
+        return guard.counts && vs_ipc_is_base(address)
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : guard.entries->cuIpcCloseMemHandle(address);
     }
     result = guard.entries->cuIpcCloseMemHandle(base);
     if (result != CUDA_SUCCESS) {

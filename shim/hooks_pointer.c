@@ -146,7 +146,7 @@ static void put_right(void *data, CUpointer_attribute name, const struct block *
 static CUresult settle_for(CUpointer_attribute name, CUdeviceptr address)
 {
     struct vs_arena *arena;
-    int error;
+    CUresult result;
 
     if (name != CU_POINTER_ATTRIBUTE_P2P_TOKENS && name != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_SUCCESS;
@@ -155,9 +155,9 @@ static CUresult settle_for(CUpointer_attribute name, CUdeviceptr address)
     if (arena == NULL) {
         return CUDA_SUCCESS;
     }
-    error = vs_pool_settle(vs_arena_pool(arena));
+    result = vs_arena_settle(arena);
     vs_arena_leave(arena);
-    return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    return result;
 }
 
 VS_HOOK cuPointerGetAttribute(void *data, CUpointer_attribute name, CUdeviceptr address)

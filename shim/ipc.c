@@ -147,6 +147,22 @@ CUdeviceptr vs_ipc_closes(CUdeviceptr address, uint64_t *bytes)
     return base;
 }
 
+bool vs_ipc_is_base(CUdeviceptr address)
+{
+    struct vs_ipc *ipc = ipc_of_process(false);
+    bool found = false;
+
+    if (ipc == NULL) {
+        return false;
+    }
+    vs_lock_take(&ipc->lock);
+    for (unsigned i = 0; ipc->opened_count > 0 && !found && i < PLACES; i++) {
+        found = ipc->opened[i].address != 0 && ipc->opened[i].base == address;
+    }
+    vs_lock_drop(&ipc->lock);
+    return found;
+}
+
 bool vs_ipc_find(CUdeviceptr address, CUdeviceptr *start, uint64_t *bytes)
 {
     struct vs_ipc *ipc = ipc_of_process(false);

@@ -21,12 +21,17 @@ bool vs_ipc_scramble(CUipcMemHandle *handle, uint64_t distance, uint64_t bytes);
 /* Undoes it; false for a handle of the driver's own, which stays as it is. */
 bool vs_ipc_unscramble(CUipcMemHandle *handle, uint64_t *distance, uint64_t *bytes);
 
-/* Something was opened at base, and the program got address. False: no memory to remember that. */
+/* Something was opened at base, and the program got address (the same, with bytes 0, where the
+ * handle was the driver's own). False: no memory to remember that. */
 bool vs_ipc_opened(CUdeviceptr address, CUdeviceptr base, uint64_t bytes);
 
 /* The base to close for this address; 0: not one of those. It is forgotten once closed as often as
  * opened; vs_ipc_not_closed undoes that. */
 CUdeviceptr vs_ipc_closes(CUdeviceptr address, uint64_t *bytes);
+
+/* Is something open inside what begins there? Then a close of the beginning, which was not opened
+ * itself, would close that. */
+bool vs_ipc_is_base(CUdeviceptr address);
 
 /* What was opened around an address: its start and size. */
 bool vs_ipc_find(CUdeviceptr address, CUdeviceptr *start, uint64_t *bytes);
