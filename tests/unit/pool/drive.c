@@ -22,6 +22,7 @@ const struct scenario drive_scenarios[] = {
     {.name = "vmm, a driver that cannot order", .cap = 96 * MIB, .cannot_order = true},
     {.name = "vmm, failures", .cap = 96 * MIB, .fail_permille = 30, .captures = true},
     {.name = "vmm, many failures, no slack", .cap = 64 * MIB, .fail_permille = 200, .tight = true},
+    {.name = "vmm, no host memory", .cap = 96 * MIB, .sizes = DRIVE_POWER, .host_permille = 300},
     {.name = "vmm, the context ends", .cap = 96 * MIB, .gone = true},
     {.name = "native, shipped policy",
      .backing = VS_POOL_NATIVE,
@@ -48,6 +49,11 @@ const struct scenario drive_scenarios[] = {
      .cap = 96 * MIB,
      .fail_permille = 50,
      .captures = true},
+    {.name = "native, no host memory",
+     .backing = VS_POOL_NATIVE,
+     .cap = 96 * MIB,
+     .sizes = DRIVE_POWER,
+     .host_permille = 300},
     {.name = "native, the context ends", .backing = VS_POOL_NATIVE, .cap = 96 * MIB, .gone = true},
 };
 const unsigned drive_scenario_count = sizeof(drive_scenarios) / sizeof(drive_scenarios[0]);
@@ -226,6 +232,7 @@ const char *drive(const struct scenario *scenario, struct choices *choices, unsi
         return said;
     }
     world.fail_permille = scenario->fail_permille;
+    world.host_permille = scenario->host_permille;
     world.cannot_order = scenario->cannot_order;
     world_check(&world);
     while (world.breach[0] == '\0' && at < steps && (choices->state || choices->left)) {

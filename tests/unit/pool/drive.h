@@ -17,8 +17,8 @@ struct scenario {
     uint64_t keep_bytes, trim_above; /* trim_above 0: none */
     enum drive_sizes sizes;
     bool captures, holds, cannot_order, calm; /* calm: no trimming, decay, settling in between */
-    uint32_t fail_permille;
-    bool gone; /* the context ends with blocks live */
+    uint32_t fail_permille, host_permille;    /* failures: of the device, of host memory */
+    bool gone;                                /* the context ends with blocks live */
 };
 
 extern const struct scenario drive_scenarios[];

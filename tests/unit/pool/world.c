@@ -152,6 +152,7 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     if (world->failures != failures) {
         return;
     }
+    fits = fits && !world->host_permille;
     if (result != -ENOMEM) {
         world_broke(world, "an allocation of %ju bytes returned %d, and nothing had failed",
                     (uintmax_t)request->bytes, result);
@@ -340,6 +341,22 @@ void world_settle(struct world *world)
     }
 }
 
+/* What the smallest piece is that could go. */
+static uint64_t least_piece(const struct world *world)
+{
+    uint64_t least = UINT64_MAX;
+
+    if (world->config.backing == VS_POOL_VMM) {
+        return VS_POOL_PAGE;
+    }
+    for (uint32_t i = 0; i < world->base.whole_count; i++) {
+        if (world->base.wholes[i].bytes < least) {
+            least = world->base.wholes[i].bytes;
+        }
+    }
+    return least;
+}
+
 void world_trim(struct world *world, uint64_t keep, bool wait)
 {
     uint64_t failures = world->failures;
@@ -350,8 +367,13 @@ void world_trim(struct world *world, uint64_t keep, bool wait)
         world_broke(world, "trimming says %ju bytes, and gave %ju", (uintmax_t)given,
                     (uintmax_t)(before - world->base.charged));
     }
+    if (given > 0 && world->base.charged < world->config.keep_bytes) {
+        world_broke(world, "trimmed to %ju bytes, below what is to be kept",
+                    (uintmax_t)world->base.charged);
+    }
     if (wait && keep == 0 && !world->capturing && world->failures == failures &&
-        world->live_count == 0 && world->base.charged > world->config.keep_bytes) {
+        world->live_count == 0 && !world->host_permille && world->base.charged > 0 &&
+        world->base.charged >= world->config.keep_bytes + least_piece(world)) {
         world_broke(world, "trimmed to nothing, but %ju bytes are held",
                     (uintmax_t)world->base.charged);
     }
@@ -375,14 +397,15 @@ void world_check(struct world *world)
                     (uintmax_t)stats.reserved_bytes, (intmax_t)world->base.reserved,
                     (uintmax_t)world->base.charged);
     }
-    if (stats.live_bytes != world->occupied_bytes) {
+    if (stats.live_bytes < world->occupied_bytes ||
+        (stats.live_bytes > world->occupied_bytes && !world->host_permille)) {
         world_broke(world, "live: %ju by the statistics, %ju in truth", (uintmax_t)stats.live_bytes,
                     (uintmax_t)world->occupied_bytes);
     }
-    if (stats.block_bytes != world->occupied_bytes ||
+    if (stats.block_bytes != stats.live_bytes ||
         stats.free_bytes != stats.reserved_bytes - stats.block_bytes) {
-        world_broke(world, "blocks occupy %ju (in truth %ju), %ju free, of %ju",
-                    (uintmax_t)stats.block_bytes, (uintmax_t)world->occupied_bytes,
+        world_broke(world, "blocks occupy %ju, %ju are live, %ju free, of %ju",
+                    (uintmax_t)stats.block_bytes, (uintmax_t)stats.live_bytes,
                     (uintmax_t)stats.free_bytes, (uintmax_t)stats.reserved_bytes);
     }
     if (stats.reserved_peak < stats.reserved_bytes || stats.live_peak < stats.live_bytes ||
@@ -430,7 +453,7 @@ void world_fini(struct world *world, bool gone)
 {
     const char *left;
 
-    world->fail_permille = 0;
+    world->fail_permille = 0; /* but what could not be noted down stays so */
     if (world->pool && !gone) {
         wind_up(world);
     }

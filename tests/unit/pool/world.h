@@ -79,7 +79,8 @@ struct world {
     uint64_t occupied_bytes;
 
     /* Failures put in. */
-    uint32_t fail_permille;
+    uint32_t fail_permille; /* calls of the device */
+    uint32_t host_permille; /* host memory: what the pool cannot note down may stay unused */
     uint64_t failures;
 };
 

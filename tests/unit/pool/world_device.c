@@ -254,8 +254,7 @@ static void *world_host_map(void *data, size_t bytes)
 {
     struct world *world = data;
 
-    if (world->fail_permille && world->pool &&
-        choose(world->choices, 1000) < world->fail_permille) {
+    if (world->pool && choose(world->choices, 1000) < world->host_permille) {
         world->failures++;
         return NULL;
     }
