@@ -305,7 +305,7 @@ static void among_threads(void)
     for (int i = 0; i < 3; i++) {
         pthread_create(&thread[i], NULL, capture_forever, (void *)(intptr_t)(i == 0 ? 1 : i));
     }
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 8; round++) {
         CUstream stream = new_stream();
 
         relax(CU_STREAM_CAPTURE_MODE_RELAXED);

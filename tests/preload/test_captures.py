@@ -49,8 +49,8 @@ def streams_of_another_device_join():
 
 @test
 def captures_come_and_go_among_frees():
-    # A context event takes its time, so that a capture would begin meanwhile if it could.
-    same("among_threads", **ROOM, VRAMSIM_COST="cuCtxRecordEvent:100")
+    # Context events take their time, so that a capture would begin meanwhile if it could.
+    same("among_threads", **ROOM, VRAMSIM_COST="cuCtxRecordEvent:100,cuCtxWaitEvent:300")
 
 
 @test
