@@ -1,6 +1,6 @@
 /*
- * Faults that tests switch on (enum vs_pool_fault), in a build of their own: VS_TEST_FAULTS, a number,
- * or'd. A real build has none and asks nothing.
+ * Faults that tests switch on (enum vs_pool_fault), in a build of their own: VS_TEST_FAULTS, a
+ * number, or'd. A real build has none and asks nothing.
  */
 #ifndef VS_SHIM_TEST_FAULTS_H
 #define VS_SHIM_TEST_FAULTS_H
