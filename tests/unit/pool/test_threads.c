@@ -36,7 +36,11 @@ struct shared {
 #define OWNED UINT32_C(0x80000000)
 
 static struct shared shared;
+#if defined(__SANITIZE_THREAD__)
+static unsigned steps = 2500;
+#else
 static unsigned steps = 20000;
+#endif
 
 static void broke(const char *what)
 {
