@@ -5,6 +5,7 @@ NAME_direct by a link. The first goes all ways: on the GPU natively, with the sh
 with the backings forced, and on the simulator natively and with the shim; the other two are about
 look-ups and go only to the GPU, natively and with the shim as shipped.
 """
+import importlib.util
 import json
 import os
 
@@ -50,19 +51,32 @@ def environment(context, where):
     return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
 
 
+def _shimmed():
+    """tests/conformance/shimmed.py: what is set for which program under the shim."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    spec = importlib.util.spec_from_file_location(
+        "shimmed", os.path.join(folder, "conformance", "shimmed.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHIMMED = _shimmed()
 GPU_SHIM = "gpu shim"  # as it is shipped; with a backing forced: FORCED
-FORCED = {f"gpu shim, {backing} backing": backing for backing in ("vmm", "native")}
+FORCED = {f"gpu shim, {backing} backing": backing for backing in SHIMMED.BACKINGS}
 
 
 def ways_of(context, lookup, argv, places, one_by_one=False):
     """{"gpu native": Result, GPU_SHIM: …, each of FORCED: …, "sim native": …, "sim shim": …}, as far as
     asked for."""
     jobs, names = [], []
+    program = os.path.basename(argv[0]).removesuffix("_direct")
 
     def add(name, where, shim, more=None):
+        more = {**(SHIMMED.SETTINGS.get(program, {}) if shim else {}), **(more or {})}
         report = os.path.join(context.folder("conformance"), "report.json") if shim else None
         names.append(name)
-        jobs.append(lambda: context.run(argv, {**environment(context, where), **(more or {})}, 60, None,
+        jobs.append(lambda: context.run(argv, {**environment(context, where), **more}, 60, None,
                                         shim, report))
 
     for where in places if lookup == "dlsym" else ("gpu",):
@@ -70,7 +84,8 @@ def ways_of(context, lookup, argv, places, one_by_one=False):
         add(f"{where} shim", where, True)
     if lookup == "dlsym":
         for name, backing in FORCED.items():
-            add(name, "gpu", True, {"VRAMSHIM_BACKING": backing})
+            if (program, backing) not in SHIMMED.LEFT_OUT:
+                add(name, "gpu", True, {"VRAMSHIM_BACKING": backing})
     done = [job() for job in jobs] if one_by_one else parallel(jobs)
     return dict(zip(names, done))
 
