@@ -67,17 +67,22 @@ def counts_per_thread_twins():
 
 @test
 def counts_every_kind():
-    result = client(
-        *START, "alloc:1000", "managed:2000", "async:4000", "pitch:100x10", "freeasync:2"
-    )
-    expect_fine(result)
-    pitch = int(result.out.split()[1])
-    report = result.report()
-    expect_device(report, live=3000 + 10 * pitch, count=3, allocs=4, frees=1)
-    kinds = {k["kind"]: k["now_bytes"] for k in report["devices"][0]["by_kind"]}
-    expect(kinds["plain"], 1000 + 10 * pitch)
-    expect(kinds["managed"], 2000)
-    expect(kinds["async"], 0)
+    for pool in ("on", "off"):
+        result = client(
+            *START, "alloc:1000", "managed:2000", "async:4000", "pitch:100x10", "freeasync:2",
+            env={"VRAMSHIM_POOL": pool},
+        )
+        expect_fine(result)
+        pitch = int(result.out.split()[1])
+        report = result.report()
+        expect_device(report, live=3000 + 10 * pitch, count=3, allocs=4, frees=1)
+        kinds = {k["kind"]: k["now_bytes"] for k in report["devices"][0]["by_kind"]}
+        reserved = report["devices"][0]["reserved"]["now_bytes"]
+        expect(kinds.get("plain", 0), 0 if pool == "on" else 1000 + 10 * pitch)
+        expect(kinds.get("pool", 0), reserved)
+        expect(reserved >= 1000 + 10 * pitch, pool == "on")
+        expect(kinds["managed"], 2000)
+        expect(kinds["async"], 0)
 
 
 @test
@@ -155,7 +160,9 @@ def tool_counts(result):
 
 
 def chain(direct, before=(), after=()):
-    result = client(*SOME, direct=direct, before=before, after=after, env={"LD_BIND_NOW": None})
+    # With the pool, a tool behind us sees what the pool takes.
+    result = client(*SOME, direct=direct, before=before, after=after,
+                    env={"LD_BIND_NOW": None, "VRAMSHIM_POOL": "off"})
     expect_fine(result)
     expect_device(result.report(), live=2000000, peak=3000000, count=1, allocs=2, frees=1)
     return tool_counts(result)
