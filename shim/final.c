@@ -106,18 +106,22 @@ void vs_final_report(enum vs_end end, int exit_code)
 
 void vs_final_attempt(enum vs_end end, int exit_code)
 {
-    sigset_t before;
+    uint64_t until = deadline();
+    bool done = false;
 
-    /* What another thread is writing, an exec would cut off. */
-    if (writing || !vs_process_is_owner() || !wait_for_others(deadline())) {
-        return;
+    /* What another thread is writing, an exec would cut off: also one that began just now. */
+    while (!done && !writing && vs_process_is_owner() && wait_for_others(until)) {
+        sigset_t before = hold_signals();
+
+        done = true;
+        if (vs_process_move(VS_PROCESS_ARMED, VS_PROCESS_EXEC)) {
+            attempting = true;
+            write_report(end, exit_code);
+        } else {
+            done = vs_process_state() != VS_PROCESS_WRITING;
+        }
+        sigprocmask(SIG_SETMASK, &before, NULL);
     }
-    before = hold_signals();
-    if (vs_process_move(VS_PROCESS_ARMED, VS_PROCESS_EXEC)) {
-        attempting = true;
-        write_report(end, exit_code);
-    }
-    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 void vs_final_resume(void)
