@@ -143,14 +143,22 @@ void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)
     struct vs_zone *zone = &pool->zones[block->zone];
     block->state = BLOCK_PENDING;
     block->epoch = epoch;
-    block->left = 0;
     pool->pending += block_bytes(block);
-    if (zone->queue_tail) {
-        block_at(pool, zone->queue_tail)->left = number;
-    } else {
-        zone->queue_head = number;
+    uint32_t after = zone->queue_tail;
+    if (after && block_at(pool, after)->epoch > epoch) {
+        /* Out of order: a run that was kept empty for a while. Rare, so it looks for its place. */
+        after = 0;
+        for (uint32_t at = zone->queue_head; block_at(pool, at)->epoch <= epoch;
+             at = block_at(pool, at)->left) {
+            after = at;
+        }
     }
-    zone->queue_tail = number;
+    uint32_t *link = after ? &block_at(pool, after)->left : &zone->queue_head;
+    block->left = after == zone->queue_tail ? 0 : *link;
+    *link = number;
+    if (after == zone->queue_tail) {
+        zone->queue_tail = number;
+    }
 }
 
 void vs_blocks_drain(struct vs_pool *pool)

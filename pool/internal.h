@@ -253,7 +253,7 @@ uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *block);
  * joined with anything. */
 void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
 void vs_block_unlist(struct vs_pool *pool, uint32_t number);
-/* PENDING, into the queue. */
+/* PENDING, into the queue, which is in the order of epochs. */
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch);
 /* All PENDING blocks whose epoch is available become FREE. */
 void vs_blocks_drain(struct vs_pool *pool);

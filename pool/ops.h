@@ -72,6 +72,6 @@ struct vs_pool_ops {
     void (*reserved)(void *world, int64_t delta);
 };
 
-#define VS_POOL_FENCES 1024u
+#define VS_POOL_FENCES 2048u
 
 #endif

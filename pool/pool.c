@@ -379,6 +379,7 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
         .trims = atomic_load(&pool->trims),
         .released_bytes = atomic_load(&pool->released),
         .remapped_bytes = atomic_load(&pool->remapped),
+        .dead_bytes = pool->dead,
         .host_bytes = sizeof *pool + pool->blocks.host_bytes + pool->handles.host_bytes +
                       pool->runs.host_bytes + pool->starts.host_bytes + pool->leaf_bytes,
     };

@@ -115,6 +115,7 @@ struct vs_pool_stats {
     uint64_t hits, misses;           /* served without, and with, asking the device for memory */
     uint64_t waits, orders, records; /* fences: host waits, device orders, recorded */
     uint64_t trims, released_bytes, remapped_bytes;
+    uint64_t dead_bytes; /* reserved, but lost to a device that refused to unmap it */
     uint64_t host_bytes; /* host memory in use */
 };
 

@@ -95,9 +95,9 @@ void vs_supply_put_back(struct vs_pool *pool, struct vs_stock *stock)
 }
 
 /* The pages at the end of [from, to) that may go, at most `most` of them: single ones that have
- * been seen free, or one handle of several. Sets *start and *end, or *start = *end; counts those
- * that have not been seen. The lock is held. */
-static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_t most,
+ * been seen free, or one handle of several (over: even of more than that). Sets *start and *end, or
+ * *start = *end; counts those that have not been seen. The lock is held. */
+static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_t most, bool over,
                  uint64_t *start, uint64_t *end, uint64_t *unseen)
 {
     uint64_t seen = vs_epochs_seen(&pool->epochs);
@@ -105,7 +105,8 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
         const struct vs_page *page = vs_page_find(pool, to - VS_POOL_PAGE);
         const struct vs_handle *handle = handle_at(pool, page->handle);
         uint64_t first = handle->pages > 1 ? handle->address : to - VS_POOL_PAGE;
-        if (vs_pages_seen(pool, first, to - first)) {
+        bool fits = over || handle->pages <= most;
+        if (fits && vs_pages_seen(pool, first, to - first)) {
             *start = first;
             *end = to;
             if (handle->pages > 1) {
@@ -113,7 +114,7 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
             }
             break;
         }
-        *unseen += (to - first) >> PAGE_BITS;
+        *unseen += fits ? (to - first) >> PAGE_BITS : 0;
         to = first;
     }
     if (to <= from) {
@@ -156,9 +157,10 @@ static uint32_t cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, u
     return middle;
 }
 
-/* Takes up to `want` pages of free memory out of the FREE blocks, smallest first: BUSY blocks
- * linked through left. The lock is held. */
-static uint32_t steal(struct vs_pool *pool, uint64_t want, uint64_t *unseen)
+/* Takes `want` pages of free memory out of the FREE blocks, smallest first: BUSY blocks linked
+ * through left. over: a few more where a handle of several pages is the only way. The lock is
+ * held. */
+static uint32_t steal(struct vs_pool *pool, uint64_t want, bool over, uint64_t *unseen)
 {
     uint32_t list = 0;
     uint64_t got = 0;
@@ -177,7 +179,7 @@ static uint32_t steal(struct vs_pool *pool, uint64_t want, uint64_t *unseen)
             }
             uint64_t start, end, from = page_up(address), to = page_down(block_end(block));
             if (from < to) {
-                pick(pool, from, to, want - got, &start, &end, unseen);
+                pick(pool, from, to, want - got, over, &start, &end, unseen);
                 uint32_t busy = start < end ? cut_out(pool, number, start, end) : 0;
                 if (busy) {
                     block_at(pool, busy)->left = list;
@@ -342,7 +344,7 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct vs_stock *
         uint64_t room =
             pool->reserved < fill->limit ? (fill->limit - pool->reserved) >> PAGE_BITS : 0;
         room = fill->full ? 0 : room;
-        uint32_t stolen = lacking > room ? steal(pool, lacking - room, &unseen) : 0;
+        uint32_t stolen = lacking > room ? steal(pool, lacking - room, true, &unseen) : 0;
         uint64_t pending = pool->pending >> PAGE_BITS;
         pool_unlock(pool);
         if (lacking == 0) {
@@ -432,7 +434,7 @@ uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes)
 
     pool_lock(pool);
     take_spares(pool, &stock, pages);
-    uint32_t stolen = pages > stock.pages ? steal(pool, pages - stock.pages, &unseen) : 0;
+    uint32_t stolen = pages > stock.pages ? steal(pool, pages - stock.pages, false, &unseen) : 0;
     pool_unlock(pool);
     atomic_fetch_add(&pool->transits, 1);
     given = stock.pages;

@@ -130,6 +130,9 @@ static int check_queue(const struct vs_pool *pool, const struct vs_zone *zone, u
             return 30;
         }
         *pending += block_bytes(block_at(pool, number));
+        if (last && block_at(pool, last)->epoch > block_at(pool, number)->epoch) {
+            return 32;
+        }
         last = number;
     }
     return last == zone->queue_tail ? 0 : 31;
