@@ -152,7 +152,8 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     if (world->failures != failures) {
         return;
     }
-    fits = fits && !world->host_permille;
+    fits = fits && !world->host_permille && !world->late &&
+           (world->pages_live + pages) * VS_POOL_PAGE + world->stuck <= world->base.cap;
     if (result != -ENOMEM) {
         world_broke(world, "an allocation of %ju bytes returned %d, and nothing had failed",
                     (uintmax_t)request->bytes, result);
@@ -312,10 +313,11 @@ void world_capture(struct world *world, bool on)
     }
     if (on) {
         world_close(world);
+        world->late = vs_pool_open_epoch(world->pool);
         world->capturing = true;
         return;
     }
-    world->capturing = false;
+    world->capturing = world->late = false;
     HASH_ITER(hh, world->pages, page, next)
     {
         for (uint32_t i = 0; i < WORLD_CELLS; i++) {
@@ -373,7 +375,7 @@ void world_trim(struct world *world, uint64_t keep, bool wait)
     }
     if (wait && keep == 0 && !world->capturing && world->failures == failures &&
         world->live_count == 0 && !world->host_permille && world->base.charged > 0 &&
-        world->base.charged >= world->config.keep_bytes + least_piece(world)) {
+        world->base.charged >= world->config.keep_bytes + world->stuck + least_piece(world)) {
         world_broke(world, "trimmed to nothing, but %ju bytes are held",
                     (uintmax_t)world->base.charged);
     }

@@ -14,7 +14,8 @@
  * for what can only finish later (a deadlock);
  *   - memory unmapped or given back holds no live block and was seen finished (rule 2);
  *   - no context event is recorded or waited for as if it had been while a capture runs (rule 4);
- *   - no out-of-memory while the pages of live blocks and of the request fit the cap (vmm);
+ *   - no out-of-memory while the pages of live blocks and of the request fit the cap (vmm), memory
+ *     freed inside a running capture excepted;
  *   - statistics agree with the books, and vs_pool_validate is content.
  *
  * One thread.
@@ -67,6 +68,7 @@ struct world {
     bool capturing, cannot_order, ended;
     uint32_t held; /* submissions that wait for the program */
     bool aside;    /* something was freed in a capture, and no fence was recorded since */
+    bool late;     /* the running capture began with an epoch that could not be closed */
     bool open_free;
     uint32_t open_free_at; /* submitted when the first free was made that has no fence yet */
     uint32_t freed_use;    /* last use of anything that was freed */
@@ -82,6 +84,7 @@ struct world {
     uint32_t fail_permille; /* calls of the device */
     uint32_t host_permille; /* host memory: what the pool cannot note down may stay unused */
     uint64_t failures;
+    uint64_t stuck; /* bytes whose unmapping failed: the pool may have to leave them as they are */
 };
 
 /* A world with a pool in it; false where there is none (a failure was put in). */

@@ -126,6 +126,7 @@ static int world_unmap(void *data, uint64_t address, uint64_t bytes)
     int failed = mishap(data, false);
 
     if (failed) {
+        ((struct world *)data)->stuck += bytes;
         return failed;
     }
     check_leaves(data, address, bytes);
