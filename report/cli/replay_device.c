@@ -87,21 +87,39 @@ static struct vs_replay_range *range_of(struct vs_replay_device *device, uint64_
     return NULL;
 }
 
+/* A place for one more range: its index, or UINT32_MAX. */
+static uint32_t range_place(struct vs_replay_device *device)
+{
+    struct vs_replay_range *grown;
+
+    for (uint32_t i = 0; i < device->range_count; i++) {
+        if (!device->ranges[i].bytes) {
+            return i;
+        }
+    }
+    grown = realloc(device->ranges, (device->range_count + 1) * sizeof(*grown));
+    if (!grown) {
+        return UINT32_MAX;
+    }
+    device->ranges = grown;
+    grown[device->range_count] = (struct vs_replay_range){0};
+    return device->range_count++;
+}
+
 static int device_reserve(void *world, uint64_t bytes, uint64_t *address)
 {
     struct vs_replay_device *device = enter(world);
-    struct vs_replay_range *grown, range = {0};
+    struct vs_replay_range range = {0};
+    uint32_t place;
 
     if (bytes == 0 || bytes % PAGE != 0) {
         return broken(device, "a reserved range is not a multiple of pages");
     }
-    grown = realloc(device->ranges, (device->range_count + 1) * sizeof(*grown));
-    if (grown) {
-        device->ranges = grown;
-    }
+    place = range_place(device);
     range.pages = calloc(bytes / PAGE, sizeof(*range.pages));
     range.access = calloc(bytes / PAGE, 1);
-    if (!grown || !range.pages || !range.access || bytes > UINT64_MAX / 4 - device->next_address) {
+    if (place == UINT32_MAX || !range.pages || !range.access ||
+        bytes > UINT64_MAX / 4 - device->next_address) {
         free(range.pages);
         free(range.access);
         return leave(device, -ENOMEM);
@@ -109,7 +127,7 @@ static int device_reserve(void *world, uint64_t bytes, uint64_t *address)
     range.address = device->next_address;
     range.bytes = bytes;
     device->next_address += bytes + PAGE; /* no two ranges touch */
-    device->ranges[device->range_count++] = range;
+    device->ranges[place] = range;
     device->reserves++;
     *address = range.address;
     return leave(device, 0);
@@ -125,7 +143,7 @@ static void device_unreserve(void *world, uint64_t address, uint64_t bytes)
         return;
     }
     for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        if (range->pages[i]) {
+        if (range->pages[i].handle) {
             broken(device, "a range is unreserved while memory is mapped there");
             return;
         }
@@ -158,7 +176,7 @@ static int device_create(void *world, uint64_t bytes, uint64_t *handle)
         return leave(device, -ENOMEM);
     }
     if (number) {
-        device->handle_free = (uint32_t)device->handles[number].address;
+        device->handle_free = device->handles[number].next;
     } else {
         number = ++device->handle_count;
     }
@@ -187,11 +205,11 @@ static void device_release(void *world, uint64_t handle, uint64_t bytes)
         broken(device, "what is released is not a handle of this size");
         return;
     }
-    if (known->address) {
+    if (known->mappings) {
         broken(device, "a handle is released while it is mapped");
         return;
     }
-    *known = (struct vs_replay_handle){.address = device->handle_free};
+    *known = (struct vs_replay_handle){.next = device->handle_free};
     device->handle_free = (uint32_t)handle;
     device->charged -= bytes;
     device->releases++;
@@ -205,22 +223,22 @@ static int device_map(void *world, uint64_t address, uint64_t bytes, uint64_t ha
     struct vs_replay_range *range = range_of(device, address, bytes);
     uint64_t first;
 
-    if (!known || known->address) {
-        return broken(device, known ? "a handle is mapped twice" : "what is mapped is no handle");
+    if (!known) {
+        return broken(device, "what is mapped is no handle of this size");
     }
     if (!range || !whole_pages(address, bytes)) {
         return broken(device, "a mapping lies outside of reserved ranges, or not on pages");
     }
     first = (address - range->address) / PAGE;
     for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        if (range->pages[first + i]) {
+        if (range->pages[first + i].handle) {
             return broken(device, "a mapping goes where something is mapped");
         }
     }
     for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        range->pages[first + i] = (uint32_t)handle;
+        range->pages[first + i] = (struct vs_replay_page){(uint32_t)handle, (uint32_t)i};
     }
-    known->address = address;
+    known->mappings++;
     device->mapped_bytes += bytes;
     device->maps++;
     return leave(device, 0);
@@ -237,7 +255,7 @@ static int device_access(void *world, uint64_t address, uint64_t bytes)
     }
     first = (address - range->address) / PAGE;
     for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        if (!range->pages[first + i]) {
+        if (!range->pages[first + i].handle) {
             return broken(device, "access is set where nothing is mapped");
         }
     }
@@ -249,27 +267,28 @@ static int device_unmap(void *world, uint64_t address, uint64_t bytes)
 {
     struct vs_replay_device *device = enter(world);
     struct vs_replay_range *range = range_of(device, address, bytes);
-    uint64_t first;
+    uint64_t first, last;
 
     if (!range || !whole_pages(address, bytes)) {
         return broken(device, "unmapping outside of reserved ranges, or not on pages");
     }
     first = (address - range->address) / PAGE;
-    for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        uint32_t number = range->pages[first + i];
-        const struct vs_replay_handle *handle = &device->handles[number];
-
-        if (number == 0) {
+    last = first + bytes / PAGE - 1;
+    for (uint64_t i = first; i <= last; i++) {
+        if (!range->pages[i].handle) {
             return broken(device, "unmapping where nothing is mapped");
         }
-        if (handle->address < address || handle->address + handle->bytes > address + bytes) {
-            return broken(device, "unmapping a part of a handle");
-        }
     }
-    for (uint64_t i = 0; i < bytes / PAGE; i++) {
-        device->handles[range->pages[first + i]].address = 0;
-        range->pages[first + i] = 0;
-        range->access[first + i] = 0;
+    if (range->pages[first].index != 0 ||
+        range->pages[last].index + 1 != device->handles[range->pages[last].handle].bytes / PAGE) {
+        return broken(device, "unmapping a part of a mapping");
+    }
+    for (uint64_t i = first; i <= last; i++) {
+        if (range->pages[i].index == 0) {
+            device->handles[range->pages[i].handle].mappings--;
+        }
+        range->pages[i] = (struct vs_replay_page){0};
+        range->access[i] = 0;
     }
     device->mapped_bytes -= bytes;
     device->unmaps++;
@@ -434,7 +453,7 @@ bool vs_replay_device_usable(struct vs_replay_device *device, uint64_t address, 
     if (range) {
         for (uint64_t page = (address - range->address) / PAGE;
              page <= (address - range->address + bytes - 1) / PAGE; page++) {
-            usable = usable && range->pages[page] && range->access[page];
+            usable = usable && range->pages[page].handle && range->access[page];
         }
         leave(device, 0);
         return usable;
@@ -444,6 +463,31 @@ bool vs_replay_device_usable(struct vs_replay_device *device, uint64_t address, 
         at > 0 && address + bytes <= device->wholes[at - 1].address + device->wholes[at - 1].bytes;
     leave(device, 0);
     return usable;
+}
+
+bool vs_replay_device_behind(struct vs_replay_device *device, uint64_t address, uint64_t *handle,
+                             uint64_t *offset)
+{
+    const struct vs_replay_range *range;
+    struct vs_replay_page page;
+    uint32_t at;
+    bool there;
+
+    enter(device);
+    range = range_of(device, address, 1);
+    if (range) {
+        page = range->pages[(address - range->address) / PAGE];
+        *handle = page.handle;
+        *offset = page.index * PAGE + address % PAGE;
+        leave(device, 0);
+        return page.handle != 0;
+    }
+    at = whole_at(device, address + 1);
+    *handle = 0;
+    *offset = address;
+    there = at > 0 && address < device->wholes[at - 1].address + device->wholes[at - 1].bytes;
+    leave(device, 0);
+    return there;
 }
 
 const char *vs_replay_device_leak(const struct vs_replay_device *device)

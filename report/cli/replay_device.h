@@ -4,9 +4,10 @@
  * faults around it) the pool's tests.
  *
  * It knows the driver's rules and keeps the first breach of one as a phrase: a mapping goes only
- * where nothing is and inside a reserved range, a handle is mapped once, unmapping takes whole
- * handles and leaves no hole unsaid, only mapped memory gets access, what is released is not
- * mapped, nothing is given back twice. A breach does nothing and returns -EINVAL where it can.
+ * where nothing is and inside a reserved range, unmapping takes whole mappings and leaves no hole
+ * unsaid, only mapped memory gets access, what is released is mapped nowhere, nothing is given back
+ * twice. A handle may be mapped at any number of addresses. A breach does nothing and returns
+ * -EINVAL where it can.
  *
  * Its fences pass at once: no work is ever submitted here.
  *
@@ -22,22 +23,29 @@
 #include "pool/ops.h"
 
 struct vs_replay_handle {
-    uint64_t bytes;   /* 0: no such handle */
-    uint64_t address; /* where it is mapped, 0: nowhere */
+    uint64_t bytes;    /* 0: no such handle */
+    uint32_t mappings; /* at how many addresses it is */
+    uint32_t next;     /* among those that are no more */
+};
+
+struct vs_replay_page {
+    uint32_t handle; /* its number, 0: nothing is mapped */
+    uint32_t index;  /* which of its pages */
 };
 
 struct vs_replay_range {
     uint64_t address, bytes; /* bytes 0: given back */
-    uint32_t *pages;         /* per page: the handle's number, 0 where nothing is mapped */
-    uint8_t *access;         /* per page */
+    struct vs_replay_page *pages;
+    uint8_t *access; /* per page */
 };
 
 struct vs_replay_device {
-    uint64_t cap;     /* created and taken bytes never go over it */
-    uint64_t charged; /* now */
-    uint64_t peak;    /* the most that was charged */
-    int64_t reserved; /* what the pool says that it holds */
-    uint64_t mapped_bytes, host_bytes;
+    uint64_t cap;          /* created and taken bytes never go over it */
+    uint64_t charged;      /* now */
+    uint64_t peak;         /* the most that was charged */
+    int64_t reserved;      /* what the pool says that it holds */
+    uint64_t mapped_bytes; /* of addresses */
+    uint64_t host_bytes;
     uint64_t reserves, creates, releases, maps, unmaps, takes, gives,
         records;        /* calls that worked */
     const char *breach; /* the first rule that was broken; NULL: none */
@@ -61,6 +69,11 @@ extern const struct vs_pool_ops vs_replay_device_ops;
 
 /* Is every byte of this memory mapped and accessible, or in one whole allocation? */
 bool vs_replay_device_usable(struct vs_replay_device *device, uint64_t address, uint64_t bytes);
+
+/* Which memory lies behind an address: the number of a handle and the offset in it, or 0 and the
+ * address itself in a whole allocation. False: none. */
+bool vs_replay_device_behind(struct vs_replay_device *device, uint64_t address, uint64_t *handle,
+                             uint64_t *offset);
 
 /* NULL, or what is still held though everything should have been given back. */
 const char *vs_replay_device_leak(const struct vs_replay_device *device);

@@ -87,17 +87,47 @@ static void whole_allocations_touch(void **state)
     assert_null(device.breach);
 }
 
+/* The same memory at several addresses: each mapping is one of its own, also beside another. */
+static void maps_again(void **state)
+{
+    uint64_t other, handle, offset;
+
+    (void)state;
+    assert_int_equal(ops->reserve(&device, 4 * PAGE, &other), 0);
+    assert_int_equal(ops->map(&device, other, 2 * PAGE, two), 0);
+    assert_int_equal(ops->map(&device, other + 2 * PAGE, 2 * PAGE, two), 0);
+    assert_int_equal(ops->map(&device, range + 3 * PAGE, PAGE, one), 0);
+    assert_int_equal(device.charged, 3 * PAGE);
+    assert_int_equal(device.mapped_bytes, 8 * PAGE);
+    assert_true(vs_replay_device_behind(&device, other + 3 * PAGE + 7, &handle, &offset));
+    assert_int_equal(handle, two);
+    assert_int_equal(offset, PAGE + 7);
+    /* Access is each mapping's own. */
+    assert_true(vs_replay_device_usable(&device, range + PAGE, 2 * PAGE));
+    assert_false(vs_replay_device_usable(&device, other, 1));
+    assert_int_equal(ops->access(&device, other, 4 * PAGE), 0);
+    assert_int_equal(ops->unmap(&device, other, 2 * PAGE), 0);
+    assert_false(vs_replay_device_behind(&device, other, &handle, &offset));
+    assert_true(vs_replay_device_usable(&device, other + 2 * PAGE, 2 * PAGE));
+    assert_true(vs_replay_device_usable(&device, range + PAGE, 2 * PAGE));
+    /* Memory that is mapped once more goes when its last mapping went. */
+    assert_int_equal(ops->unmap(&device, range, 4 * PAGE), 0);
+    ops->release(&device, one, PAGE);
+    assert_int_equal(ops->unmap(&device, other + 2 * PAGE, 2 * PAGE), 0);
+    ops->release(&device, two, 2 * PAGE);
+    assert_int_equal(device.charged, 0);
+    ops->unreserve(&device, other, 4 * PAGE);
+    ops->unreserve(&device, range, 16 * PAGE);
+    assert_null(device.breach);
+    assert_null(vs_replay_device_leak(&device));
+}
+
 static int map_over(void)
 {
     uint64_t handle;
 
     assert_int_equal(ops->create(&device, PAGE, &handle), 0);
     return ops->map(&device, range + PAGE, PAGE, handle);
-}
-
-static int map_twice(void)
-{
-    return ops->map(&device, range + 5 * PAGE, PAGE, one);
 }
 
 static int map_outside(void)
@@ -129,6 +159,21 @@ static int unmap_part(void)
 static int unmap_hole(void)
 {
     return ops->unmap(&device, range, 4 * PAGE);
+}
+
+/* The end of one mapping and the beginning of the next of the same handle are no mapping. */
+static int unmap_between(void)
+{
+    assert_int_equal(ops->map(&device, range + 3 * PAGE, 2 * PAGE, two), 0);
+    return ops->unmap(&device, range + 2 * PAGE, 2 * PAGE);
+}
+
+static int release_mapped_elsewhere(void)
+{
+    assert_int_equal(ops->map(&device, range + 5 * PAGE, PAGE, one), 0);
+    assert_int_equal(ops->unmap(&device, range, PAGE), 0);
+    ops->release(&device, one, PAGE);
+    return -EINVAL;
 }
 
 static int access_hole(void)
@@ -192,14 +237,15 @@ int main(void)
 {
 #define BREAKS(name) static int (*call_##name)(void) = name
     BREAKS(map_over);
-    BREAKS(map_twice);
     BREAKS(map_outside);
     BREAKS(map_off_pages);
     BREAKS(map_in_part);
     BREAKS(unmap_part);
     BREAKS(unmap_hole);
+    BREAKS(unmap_between);
     BREAKS(access_hole);
     BREAKS(release_mapped);
+    BREAKS(release_mapped_elsewhere);
     BREAKS(release_twice);
     BREAKS(unreserve_mapped);
     BREAKS(give_part);
@@ -207,17 +253,19 @@ int main(void)
     BREAKS(create_half);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(keeps_books, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(maps_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(has_a_cap, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whole_allocations_touch, set_up, tear_down),
         cmocka_unit_test_prestate(breaks, &call_map_over),
-        cmocka_unit_test_prestate(breaks, &call_map_twice),
         cmocka_unit_test_prestate(breaks, &call_map_outside),
         cmocka_unit_test_prestate(breaks, &call_map_off_pages),
         cmocka_unit_test_prestate(breaks, &call_map_in_part),
         cmocka_unit_test_prestate(breaks, &call_unmap_part),
         cmocka_unit_test_prestate(breaks, &call_unmap_hole),
+        cmocka_unit_test_prestate(breaks, &call_unmap_between),
         cmocka_unit_test_prestate(breaks, &call_access_hole),
         cmocka_unit_test_prestate(breaks, &call_release_mapped),
+        cmocka_unit_test_prestate(breaks, &call_release_mapped_elsewhere),
         cmocka_unit_test_prestate(breaks, &call_release_twice),
         cmocka_unit_test_prestate(breaks, &call_unreserve_mapped),
         cmocka_unit_test_prestate(breaks, &call_give_part),
