@@ -67,7 +67,7 @@ void sim_phys_unref(struct sim_phys *phys)
         close(phys->fd);
     if (phys->charged > 0)
         sim_machine_uncharge(phys->physical, phys->charged);
-    sim_race_forget(phys);
+    sim_race_forget(&phys->shadow);
     free(phys);
 }
 

@@ -6,6 +6,10 @@
  * however the timing fell in this run. Bytes are tracked as intervals: the last write and the reads
  * since.
  *
+ * Memory may be mapped at several addresses: accesses race whichever of them they go through. An
+ * unmapping races with what went through that mapping only, so each mapping keeps a record of its
+ * own beside that of the memory.
+ *
  * What it does not see: host code that touches managed or pinned memory; the order that host
  * threads make among themselves (all of them are one party, so nothing false is reported).
  *
@@ -172,15 +176,15 @@ unsigned sim_race_count(void)
     return races;
 }
 
-void sim_race_forget(struct sim_phys *phys)
+void sim_race_forget(struct sim_shadow **shadow)
 {
-    if (phys->shadow == NULL)
+    if (*shadow == NULL)
         return;
-    for (unsigned i = 0; i < phys->shadow->count; i++)
-        free(phys->shadow->list[i].reads);
-    free(phys->shadow->list);
-    free(phys->shadow);
-    phys->shadow = NULL;
+    for (unsigned i = 0; i < (*shadow)->count; i++)
+        free((*shadow)->list[i].reads);
+    free((*shadow)->list);
+    free(*shadow);
+    *shadow = NULL;
 }
 
 static void party(char *text, size_t room, const struct access *access, bool write)
@@ -201,18 +205,26 @@ static void party(char *text, size_t room, const struct access *access, bool wri
              access->size);
 }
 
+/* What a record is of. */
+struct piece {
+    struct sim_shadow **shadow;
+    CUdeviceptr home; /* address of its first byte */
+    size_t size;
+    bool silent; /* another record's reports say the same */
+};
+
 static void report(const struct interval *where, const struct access *old, bool old_writes,
-                   const struct access *now, bool now_writes, const struct sim_phys *phys)
+                   const struct access *now, bool now_writes, const struct piece *piece)
 {
-    if (races++ >= REPORTS)
+    if (piece->silent || races++ >= REPORTS)
         return;
     char first[256], second[256];
     party(first, sizeof first, old, old_writes);
     party(second, sizeof second, now, now_writes);
     sim_say("RACE: %s and %s are not ordered; both touch 0x%llx+%zu, bytes %zu..%zu of a %zu-byte "
             "piece of memory",
-            first, second, (unsigned long long)(phys->home + where->low), where->high - where->low,
-            where->low, where->high - 1, phys->size);
+            first, second, (unsigned long long)(piece->home + where->low), where->high - where->low,
+            where->low, where->high - 1, piece->size);
 }
 
 static void insert(struct sim_shadow *shadow, unsigned index, struct interval interval)
@@ -256,14 +268,14 @@ static unsigned first_above(const struct sim_shadow *shadow, size_t low)
 }
 
 static void touch(struct interval *where, const struct access *now, bool write,
-                  const struct sim_clock *clock, const struct sim_phys *phys)
+                  const struct sim_clock *clock, const struct piece *piece)
 {
     if (where->write.tick > at(clock, where->write.slot))
-        report(where, &where->write, true, now, write, phys);
+        report(where, &where->write, true, now, write, piece);
     if (write) {
         for (unsigned i = 0; i < where->read_count; i++) {
             if (where->reads[i].tick > at(clock, where->reads[i].slot)) {
-                report(where, &where->reads[i], false, now, true, phys);
+                report(where, &where->reads[i], false, now, true, piece);
                 break;
             }
         }
@@ -317,17 +329,17 @@ static void coalesce(struct sim_shadow *shadow, unsigned from, unsigned to)
     shadow->count -= to - kept;
 }
 
-void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool write,
-                     struct sim_op *op, const char *what)
+static void record(const struct piece *piece, size_t offset, size_t size, bool write,
+                   const struct sim_op *op, const char *what)
 {
     if (!sim_config.race || size == 0)
         return;
-    if (phys->shadow == NULL)
-        phys->shadow = calloc(1, sizeof *phys->shadow);
-    struct sim_shadow *shadow = phys->shadow;
+    if (*piece->shadow == NULL)
+        *piece->shadow = calloc(1, sizeof **piece->shadow);
+    struct sim_shadow *shadow = *piece->shadow;
     if (shadow == NULL)
         abort();
-    struct access now = {.what = what, .address = phys->home + offset, .size = size};
+    struct access now = {.what = what, .address = piece->home + offset, .size = size};
     if (op != NULL) {
         now.kernel = op->work.kind == SIM_W_KERNEL;
         now.stream = op->stream;
@@ -355,11 +367,32 @@ void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool wri
         }
         if (shadow->list[i].high > high)
             cut(shadow, i, high);
-        touch(&shadow->list[i], &now, write, clock, phys);
+        touch(&shadow->list[i], &now, write, clock, piece);
         low = shadow->list[i].high;
         i++;
     }
     coalesce(shadow, first, i);
+}
+
+void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool write,
+                     const struct sim_op *op, const char *what)
+{
+    const struct piece piece = {&phys->shadow, phys->home, phys->size, false};
+    record(&piece, offset, size, write, op, what);
+}
+
+void sim_race_through(struct sim_range *map, size_t inside, size_t size, bool write,
+                      const struct sim_op *op, const char *what)
+{
+    const struct piece piece = {&map->shadow, map->base, map->size, true};
+    record(&piece, inside, size, write, op, what);
+}
+
+void sim_race_unmap(struct sim_range *map)
+{
+    const struct piece piece = {&map->shadow, map->base, map->size, false};
+    if (map->shadow != NULL)
+        record(&piece, 0, map->size, true, NULL, "cuMemUnmap");
 }
 
 /* ---- bad addresses ------------------------------------------------------------------------------

@@ -215,6 +215,7 @@ void sim_range_free(struct sim_range *range)
     if (range->kind != SIM_MAPPED && sim_va_device(range->base))
         remember(range->base, range->span);
     sim_phys_unref(range->phys);
+    sim_race_forget(&range->shadow);
     free(range);
 }
 

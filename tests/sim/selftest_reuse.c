@@ -43,6 +43,14 @@ static void map_for_use(size_t units)
     let(range, units * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+/* Two units, mapped for use at the range's start, and once more behind it, without access. */
+static CUdeviceptr range_of_two(void)
+{
+    map_for_use(2);
+    OK(cuMemMap(range + 4 * UNIT, 2 * UNIT, 0, handle, 0));
+    return range + 4 * UNIT;
+}
+
 /* ---- the rules of mapping ---------------------------------------------------------------------
  */
 static void test_vmm_rules(void)
@@ -150,6 +158,95 @@ static void test_vmm_faults(void)
     expect_child("unmapped_unseen", NULL, 86, "cuMemUnmap by the host");
     expect_child("no_access", "VRAMSIM_RACE=off", 0, NULL);
     expect_child("unmapped_while_used", "VRAMSIM_RACE=off", 0, NULL);
+}
+
+/* ---- a handle at two addresses -----------------------------------------------------------------
+ */
+static void case_two_mappings(void)
+{
+    const CUdeviceptr second = range_of_two();
+    unsigned char seen[2] = {0, 0};
+    unsigned long long flags = 77;
+    size_t before, between, after, total;
+    /* The second mapping's access is its own. */
+    OK(cuMemGetAccess(&flags, &prop.location, second));
+    CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    let(second, 2 * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    /* What is written through the one is read through the other. */
+    OK(cuMemGetInfo(&before, &total));
+    OK(cuMemsetD8Async(range + UNIT, 1, BLOCK, a));
+    OK(cuMemcpyDtoHAsync(&seen[0], second + UNIT, 1, a));
+    OK(cuMemsetD8Async(second + UNIT, 2, BLOCK, a));
+    OK(cuMemcpyDtoHAsync(&seen[1], range + UNIT, 1, a));
+    OK(cuStreamSynchronize(a));
+    CHECK(seen[0] == 1 && seen[1] == 2);
+    /* The one goes, the other lives, and so does the memory. */
+    OK(cuMemUnmap(range, 2 * UNIT));
+    OK(cuMemRelease(handle));
+    OK(cuMemGetInfo(&between, &total));
+    CHECK(between == before);
+    OK(cuMemcpyDtoHAsync(&seen[0], second + UNIT, 1, a));
+    OK(cuStreamSynchronize(a));
+    CHECK(seen[0] == 2);
+    OK(cuMemUnmap(second, 2 * UNIT));
+    OK(cuMemGetInfo(&after, &total));
+    CHECK(after == before + 2 * UNIT);
+}
+
+/* Work through the other mapping is in nobody's way. */
+static void case_one_unmapped(void)
+{
+    const CUdeviceptr second = range_of_two();
+    let(second, 2 * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cuMemsetD8Async(second, 1, 2 * UNIT, a));
+    usleep(20000); /* done, but nobody has seen it */
+    OK(cuMemUnmap(range, 2 * UNIT));
+    OK(cuStreamSynchronize(a));
+}
+
+/* The memory is one, whatever the address. */
+static void case_two_mappings_race(void)
+{
+    const CUdeviceptr second = range_of_two();
+    let(second, 2 * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cuMemsetD8Async(range, 1, BLOCK, a));
+    usleep(20000);
+    OK(cuMemsetD8Async(second, 2, BLOCK, b));
+    OK(cuCtxSynchronize());
+}
+
+/* What went through the mapping counts for its unmapping, also when the memory was used since
+ * through the other one. */
+static void case_unmapped_unseen_of_two(void)
+{
+    const CUdeviceptr second = range_of_two();
+    let(second, 2 * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cuMemsetD8Async(range, 1, BLOCK, a));
+    OK(cuCtxRecordEvent(ctx, fence));
+    OK(cuCtxWaitEvent(ctx, fence));
+    OK(cuMemsetD8Async(second, 2, BLOCK, b));
+    usleep(20000);
+    OK(cuMemUnmap(range, 2 * UNIT));
+    OK(cuCtxSynchronize());
+}
+
+static void case_unmapped_while_used_of_two(void)
+{
+    const CUdeviceptr second = range_of_two();
+    let(second, 2 * UNIT, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(cuLaunchHostFunc(a, sleep_ms, (void *)30));
+    OK(cuMemsetD8Async(range, 1, BLOCK, a));
+    OK(cuMemUnmap(range, 2 * UNIT));
+    IS(cuStreamSynchronize(a), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void test_vmm_twice(void)
+{
+    expect_child("two_mappings", NULL, 0, NULL);
+    expect_child("one_unmapped", NULL, 0, NULL);
+    expect_child("two_mappings_race", NULL, 86, "RACE: cuMemsetD8Async");
+    expect_child("unmapped_unseen_of_two", NULL, 86, "cuMemUnmap by the host");
+    expect_child("unmapped_while_used_of_two", NULL, 86, "gone since cuMemUnmap");
 }
 
 /* ---- blocks of one mapping that are used again -------------------------------------------------
@@ -335,6 +432,12 @@ static void test_lost(void)
 const struct test selftest_reuse[] = {
     {"vmm_rules", test_vmm_rules},
     {"vmm_faults", test_vmm_faults},
+    {"vmm_twice", test_vmm_twice},
+    {"two_mappings", case_two_mappings},
+    {"one_unmapped", case_one_unmapped},
+    {"two_mappings_race", case_two_mappings_race},
+    {"unmapped_unseen_of_two", case_unmapped_unseen_of_two},
+    {"unmapped_while_used_of_two", case_unmapped_while_used_of_two},
     {"reuse_found", test_reuse_found},
     {"reuse_ordered", test_reuse_ordered},
     {"lost", test_lost},

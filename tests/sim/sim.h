@@ -141,10 +141,15 @@ struct sim_clock *sim_host_clock(void);              /* borrowed */
 void sim_host_learns(const struct sim_clock *clock); /* the host has seen this clock pass */
 
 struct sim_phys;
+struct sim_range;
 /* Records an access by op (NULL: by the host) and reports a conflict. what: static string. */
 void sim_race_access(struct sim_phys *phys, size_t offset, size_t size, bool write,
-                     struct sim_op *op, const char *what);
-void sim_race_forget(struct sim_phys *phys);
+                     const struct sim_op *op, const char *what);
+/* The same of a mapping: what went through it, for its unmapping. Reports nothing itself. */
+void sim_race_through(struct sim_range *map, size_t inside, size_t size, bool write,
+                      const struct sim_op *op, const char *what);
+void sim_race_unmap(struct sim_range *map);
+void sim_race_forget(struct sim_shadow **shadow);
 /* An op touched memory that is freed, unmapped or never was: reported, fails the run. */
 void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, bool write,
                           const char *what);
@@ -201,6 +206,7 @@ struct sim_range {
     unsigned flags;        /* host and managed flags */
     unsigned access[16];   /* SIM_MAPPED: CUmemAccess_flags per visible device; others: by owner */
     struct sim_handle *handle; /* SIM_MAPPED */
+    struct sim_shadow *shadow; /* SIM_MAPPED: who went through it */
     struct sim_pool *pool;     /* SIM_ASYNC */
     bool dying;                /* SIM_ASYNC: cuMemFreeAsync was called */
     bool absent;               /* SIM_GRAPH: not allocated at this point of the device's work */

@@ -2,9 +2,10 @@
  * Virtual memory management: reservations, physical handles, mappings.
  *
  * A handle and each of its mappings hold the memory; it is given back when the last of them goes. A
+ * handle may be mapped at several addresses at once: the same bytes, with an access of each. A
  * mapping needs access for the device that uses it, cannot be unmapped in part, and its unmapping
  * takes effect at once, without waiting for anything: whatever still uses it, or is in the middle
- * of using it, is a bad access.
+ * of using it, is a bad access. Work that goes through another mapping of the handle goes on.
  */
 #include "sim.h"
 
@@ -245,7 +246,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr at, size_t size)
     bool good = inside_reservation(at, size) && whole_mappings(at, size);
     for (struct sim_range *map; good && (map = overlapping(at, size)) != NULL;) {
         struct sim_handle *handle = map->handle;
-        sim_race_access(map->phys, map->offset, map->size, true, NULL, "cuMemUnmap");
+        sim_race_unmap(map);
         sim_race_remember_freed(map->base, map->size, "cuMemUnmap");
         const CUdeviceptr base = map->base;
         const size_t length = map->size;

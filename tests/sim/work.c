@@ -88,6 +88,8 @@ static bool resolve(struct sim_op *op, int by, CUdeviceptr address, size_t size,
         range->phys->home = range->base - range->offset;
         if (what != NULL)
             sim_race_access(range->phys, range->offset + inside, length, write, op, what);
+        if (what != NULL && range->kind == SIM_MAPPED)
+            sim_race_through(range, inside, length, write, op, what);
         *add_piece(pieces) =
             (struct sim_piece){sim_phys_ref(range->phys), bytes + range->offset + inside, length};
         at += length;
