@@ -41,13 +41,17 @@ void world_broke(struct world *world, const char *format, ...)
     }
 }
 
-struct world_page *world_page(struct world *world, uint64_t address, bool make)
+struct world_page *world_page(struct world *world, uint64_t address)
 {
-    uint64_t number = address / VS_POOL_PAGE;
     struct world_page *page;
+    uint64_t handle, offset, number;
 
+    if (!vs_replay_device_behind(&world->base, address, &handle, &offset)) {
+        return NULL;
+    }
+    number = WORLD_PAGE_OF(handle, offset / VS_POOL_PAGE);
     HASH_FIND(hh, world->pages, &number, sizeof(number), page);
-    if (!page && make) {
+    if (!page) {
         page = calloc(1, sizeof(*page));
         if (!page) {
             abort();
@@ -58,65 +62,135 @@ struct world_page *world_page(struct world *world, uint64_t address, bool make)
     return page;
 }
 
-/* The part of a range that lies in one page: cells from first on; count of them. */
-static struct world_page *part(struct world *world, uint64_t at, uint64_t end, uint32_t *first,
-                               uint32_t *count)
+void world_page_gone(struct world *world, uint64_t number)
 {
-    uint64_t offset = at % VS_POOL_PAGE;
-    uint64_t rest = VS_POOL_PAGE - offset;
+    struct world_page *page;
 
-    if (rest > end - at) {
-        rest = end - at;
-    }
-    *first = (uint32_t)(offset / WORLD_CELL);
-    *count = (uint32_t)((rest + WORLD_CELL - 1) / WORLD_CELL);
-    return world_page(world, at, true);
-}
-
-static void own(struct world *world, const struct world_block *block, uint32_t owner)
-{
-    uint64_t end = block->start + block->occupied;
-    uint32_t first, count;
-
-    for (uint64_t at = block->start; at < end; at += (uint64_t)count * WORLD_CELL) {
-        struct world_page *page = part(world, at, end, &first, &count);
-
-        for (uint32_t i = first; i < first + count; i++) {
-            if (owner && page->owner[i]) {
-                world_broke(world, "a block of %ju bytes at %jx overlaps another",
-                            (uintmax_t)block->asked, (uintmax_t)block->start);
-            }
-            if (owner && page->last_use[i] > world->seen &&
-                (world->capturing || page->last_use[i] > world->barrier)) {
-                world_broke(world,
-                            "memory at %jx handed out%s: submission %u used it, up to %u are "
-                            "ordered, up to %u seen",
-                            (uintmax_t)block->start, world->capturing ? " in a capture" : "",
-                            page->last_use[i], world->barrier, world->seen);
-            }
-            if (!owner && page->last_use[i] > world->freed_use) {
-                world->freed_use = page->last_use[i];
-            }
-            if (owner && !page->owner[i] && page->used++ == 0) {
-                world->pages_live++;
-            } else if (!owner && !world->capturing && page->owner[i] && --page->used == 0) {
-                world->pages_live--;
-            }
-            page->owner[i] = !owner && world->capturing ? WORLD_ASIDE : owner;
+    HASH_FIND(hh, world->pages, &number, sizeof(number), page);
+    for (uint32_t i = 0; page && i < WORLD_CELLS; i++) {
+        if (page->owner[i]) {
+            world_broke(world, "memory that holds %s block is released",
+                        page->owner[i] == WORLD_OWNED ? "a live" : "a just freed");
+        }
+        if (page->last_use[i] > world->seen) {
+            world_broke(world, "memory is released: submission %u used it, up to %u are seen",
+                        page->last_use[i], world->seen);
         }
     }
+    if (page) {
+        world->pages_live -= page->used > 0;
+        HASH_DEL(world->pages, page);
+        free(page);
+    }
 }
 
-static void use(struct world *world, const struct world_block *block)
+static struct world_window *window_find(struct world *world, uint64_t address, bool make)
 {
-    uint64_t end = block->start + block->asked;
+    uint64_t number = address / VS_POOL_PAGE;
+    struct world_window *window;
+
+    HASH_FIND(hh, world->windows, &number, sizeof(number), window);
+    if (!window && make) {
+        window = calloc(1, sizeof(*window));
+        if (!window) {
+            abort();
+        }
+        window->number = number;
+        HASH_ADD(hh, world->windows, number, sizeof(number), window);
+    }
+    return window;
+}
+
+struct world_window *world_window(struct world *world, uint64_t address)
+{
+    return window_find(world, address, false);
+}
+
+/* The part of a range that lies in one page: cells from first on; count of them. */
+struct part {
+    struct world_page *page;
+    struct world_window *window;
     uint32_t first, count;
+};
 
-    for (uint64_t at = block->start; at < end; at += (uint64_t)count * WORLD_CELL) {
-        struct world_page *page = part(world, at, end, &first, &count);
+static bool next_part(struct world *world, uint64_t *at, uint64_t end, struct part *part)
+{
+    uint64_t offset = *at % VS_POOL_PAGE;
+    uint64_t rest = VS_POOL_PAGE - offset;
 
-        for (uint32_t i = first; i < first + count; i++) {
-            page->last_use[i] = world->submitted;
+    if (*at >= end) {
+        return false;
+    }
+    if (rest > end - *at) {
+        rest = end - *at;
+    }
+    part->first = (uint32_t)(offset / WORLD_CELL);
+    part->count = (uint32_t)((rest + WORLD_CELL - 1) / WORLD_CELL);
+    part->page = world_page(world, *at);
+    part->window = window_find(world, *at, true);
+    if (!part->page) {
+        world_broke(world, "a block lies at %jx, where nothing is mapped", (uintmax_t)*at);
+    }
+    *at += (uint64_t)part->count * WORLD_CELL;
+    return part->page != NULL;
+}
+
+static void own_part(struct world *world, const struct world_block *block, const struct part *part,
+                     uint32_t owner)
+{
+    struct world_page *page = part->page;
+
+    for (uint32_t i = part->first; i < part->first + part->count; i++) {
+        if (owner && page->owner[i]) {
+            world_broke(world, "a block of %ju bytes at %jx shares memory with another",
+                        (uintmax_t)block->asked, (uintmax_t)block->start);
+        }
+        if (owner && page->last_use[i] > world->seen &&
+            (world->capturing || page->last_use[i] > world->barrier)) {
+            world_broke(world,
+                        "memory at %jx handed out%s: submission %u used it, up to %u are "
+                        "ordered, up to %u seen",
+                        (uintmax_t)block->start, world->capturing ? " in a capture" : "",
+                        page->last_use[i], world->barrier, world->seen);
+        }
+        if (!owner && page->last_use[i] > world->freed_use) {
+            world->freed_use = page->last_use[i];
+        }
+        if (owner && !page->owner[i] && page->used++ == 0) {
+            world->pages_live++;
+        } else if (!owner && !world->capturing && page->owner[i] && --page->used == 0) {
+            world->pages_live--;
+        }
+        page->owner[i] = !owner && world->capturing ? WORLD_ASIDE : owner;
+    }
+    if (owner) {
+        part->window->used += part->count;
+    } else if (world->capturing) {
+        part->window->aside += part->count;
+    } else {
+        part->window->used -= part->count;
+    }
+}
+
+void world_own(struct world *world, const struct world_block *block, uint32_t owner)
+{
+    uint64_t at = block->start, end = block->start + block->occupied;
+    struct part part;
+
+    while (next_part(world, &at, end, &part)) {
+        own_part(world, block, &part, owner);
+    }
+}
+
+void world_use(struct world *world, const struct world_block *block)
+{
+    uint64_t at = block->start, end = block->start + block->asked;
+    struct part part;
+
+    while (next_part(world, &at, end, &part)) {
+        part.window->last_use = world->submitted;
+        for (uint32_t i = part.first; i < part.first + part.count; i++) {
+            part.page->last_use[i] = world->submitted;
         }
     }
 }
@@ -193,7 +267,7 @@ int world_alloc(struct world *world, uint64_t bytes, size_t *index)
         return result;
     }
     check_block(world, &block);
-    own(world, &block, WORLD_OWNED);
+    world_own(world, &block, WORLD_OWNED);
     world->occupied_bytes += block.occupied;
     *index = world->live_count;
     world->live[world->live_count++] = block;
@@ -214,7 +288,7 @@ int world_free(struct world *world, size_t index)
     }
     world->aside |= world->capturing;
     /* Nor may the memory count as live if the pool gives it back in the call. */
-    own(world, &block, 0);
+    world_own(world, &block, 0);
     result = vs_pool_free(world->pool, block.start, (uint32_t)choose(world->choices, 4));
     if (result && (world->failures == failures ||
                    vs_pool_find(world->pool, block.start, &start, &bytes) == 0)) {
@@ -300,13 +374,14 @@ void world_submit(struct world *world, uint32_t stream, size_t index, size_t cou
     world->ahead[slot].held = held;
     world->held += held;
     for (size_t i = 0; i < count && i < world->live_count; i++) {
-        use(world, &world->live[(index + i) % world->live_count]);
+        world_use(world, &world->live[(index + i) % world->live_count]);
     }
 }
 
 void world_capture(struct world *world, bool on)
 {
     struct world_page *page, *next;
+    struct world_window *window, *next_window;
 
     if (world->capturing == on) {
         return;
@@ -326,6 +401,11 @@ void world_capture(struct world *world, bool on)
                 world->pages_live -= --page->used == 0;
             }
         }
+    }
+    HASH_ITER(hh, world->windows, window, next_window)
+    {
+        window->used -= window->aside;
+        window->aside = 0;
     }
 }
 
@@ -480,11 +560,17 @@ void world_fini(struct world *world, bool gone)
 void world_abandon(struct world *world)
 {
     struct world_page *page, *next;
+    struct world_window *window, *next_window;
 
     HASH_ITER(hh, world->pages, page, next)
     {
         HASH_DEL(world->pages, page);
         free(page);
+    }
+    HASH_ITER(hh, world->windows, window, next_window)
+    {
+        HASH_DEL(world->windows, window);
+        free(window);
     }
     free(world->live);
     vs_replay_device_fini(&world->base);

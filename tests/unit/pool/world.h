@@ -3,16 +3,19 @@
  *
  * Submissions are numbered from 1. A fence recorded after submission n covers 1 … n. The device
  * finishes submissions in any order that streams and order() allow; the source of choices picks it.
- * Every 512 bytes of memory know who owns them and which submission used them last.
+ * Every 512 bytes of memory know who owns them and which submission used them last: of memory, not
+ * of addresses, for a handle may be mapped at several. What went through an address is kept beside
+ * that, for its unmapping.
  *
  * Checked, always, and the first breach kept as a phrase:
  *   - the driver's rules of mapping (report/cli/replay_device.h);
- *   - blocks are aligned, mapped, found again, and overlap no live one;
+ *   - blocks are aligned, mapped, found again, and share no memory with a live one;
  *   - memory handed out was last used by a submission that is ordered before all later work, or
  * that the host has seen finish; inside a capture, the latter only;
  *   - a fence covers no submission that came after a free of its epoch (rule 1), and nobody waits
  * for what can only finish later (a deadlock);
- *   - memory unmapped or given back holds no live block and was seen finished (rule 2);
+ *   - addresses are unmapped when no live block lies there and all that went through them was seen
+ *     finished, and memory is released when that holds for all of its addresses (rule 2);
  *   - no context event is recorded or waited for as if it had been while a capture runs (rule 4);
  *   - no out-of-memory while the pages of live blocks and of the request fit the cap (vmm), memory
  *     freed inside a running capture excepted;
@@ -48,6 +51,7 @@ struct world_block {
 };
 
 struct world_page;
+struct world_window;
 
 struct world {
     struct vs_replay_device base; /* first: it is the world of its own ops as well */
@@ -74,8 +78,9 @@ struct world {
     uint32_t freed_use;    /* last use of anything that was freed */
 
     /* Memory. */
-    struct world_page *pages;
-    uint64_t pages_live; /* that hold a live block, or one freed in the running capture */
+    struct world_page *pages;     /* of memory */
+    struct world_window *windows; /* of addresses */
+    uint64_t pages_live;          /* that hold a live block, or one freed in the running capture */
     struct world_block *live;
     size_t live_count, live_room;
     uint64_t occupied_bytes;
@@ -85,6 +90,8 @@ struct world {
     uint32_t host_permille; /* host memory: what the pool cannot note down may stay unused */
     uint64_t failures;
     uint64_t stuck; /* bytes whose unmapping failed: the pool may have to leave them as they are */
+    uint32_t
+        lend_permille; /* mappings that get memory which is mapped elsewhere: no pool is right */
 };
 
 /* A world with a pool in it; false where there is none (a failure was put in). */

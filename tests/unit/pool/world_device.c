@@ -61,25 +61,30 @@ void world_let_go(struct world *world)
     world->held = 0;
 }
 
-/* Memory that leaves its address: nobody owns it, and the host knows that it is done with. */
-static void check_leaves(struct world *world, uint64_t address, uint64_t bytes)
+/* Addresses that are unmapped: no block lies there, and the host knows that what went through them
+ * is done. */
+static void check_unmapped(struct world *world, uint64_t address, uint64_t bytes)
 {
     for (uint64_t at = address; !world->ended && at < address + bytes; at += VS_POOL_PAGE) {
-        const struct world_page *page = world_page(world, at, false);
+        const struct world_window *window = world_window(world, at);
 
-        for (uint32_t i = 0; page && i < WORLD_CELLS; i++) {
-            if (page->owner[i]) {
-                world_broke(world, "a page with %s block leaves its address %jx",
-                            page->owner[i] == WORLD_OWNED ? "a live" : "a just freed",
-                            (uintmax_t)at);
-            }
-            if (page->last_use[i] > world->seen) {
-                world_broke(world,
-                            "a page leaves its address %jx: submission %u used it, up to %u are "
-                            "seen",
-                            (uintmax_t)at, page->last_use[i], world->seen);
-            }
+        if (window && window->used) {
+            world_broke(world, "a page with %s block is unmapped at %jx",
+                        window->used > window->aside ? "a live" : "a just freed", (uintmax_t)at);
         }
+        if (window && window->last_use > world->seen) {
+            world_broke(world,
+                        "a page is unmapped at %jx: submission %u went through there, up to %u "
+                        "are seen",
+                        (uintmax_t)at, window->last_use, world->seen);
+        }
+    }
+}
+
+static void check_released(struct world *world, uint64_t first, uint64_t bytes)
+{
+    for (uint64_t i = 0; !world->ended && i < bytes / VS_POOL_PAGE; i++) {
+        world_page_gone(world, first + i);
     }
 }
 
@@ -104,13 +109,35 @@ static int world_create(void *data, uint64_t bytes, uint64_t *handle)
 
 static void world_release(void *data, uint64_t handle, uint64_t bytes)
 {
+    check_released(data, WORLD_PAGE_OF(handle, 0), bytes);
     vs_replay_device_ops.release(data, handle, bytes);
+}
+
+/* A handle of the same size that is mapped elsewhere; the one given where there is none. */
+static uint64_t another(struct world *world, uint64_t bytes, uint64_t handle)
+{
+    uint32_t count = world->base.handle_count;
+    uint32_t first = (uint32_t)choose(world->choices, count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t number = 1 + (first + i) % count;
+
+        if (number != handle && world->base.handles[number].bytes == bytes &&
+            world->base.handles[number].mappings) {
+            return number;
+        }
+    }
+    return handle;
 }
 
 static int world_map(void *data, uint64_t address, uint64_t bytes, uint64_t handle)
 {
-    int failed = mishap(data, true);
+    struct world *world = data;
+    int failed = mishap(world, true);
 
+    if (world->lend_permille && choose(world->choices, 1000) < world->lend_permille) {
+        handle = another(world, bytes, handle);
+    }
     return failed ? failed : vs_replay_device_ops.map(data, address, bytes, handle);
 }
 
@@ -129,7 +156,7 @@ static int world_unmap(void *data, uint64_t address, uint64_t bytes)
         ((struct world *)data)->stuck += bytes;
         return failed;
     }
-    check_leaves(data, address, bytes);
+    check_unmapped(data, address, bytes);
     return vs_replay_device_ops.unmap(data, address, bytes);
 }
 
@@ -147,7 +174,8 @@ static int world_give(void *data, uint64_t address, uint64_t bytes)
     if (failed) {
         return failed;
     }
-    check_leaves(data, address, bytes);
+    check_unmapped(data, address, bytes);
+    check_released(data, WORLD_PAGE_OF(0, address / VS_POOL_PAGE), bytes);
     return vs_replay_device_ops.give(data, address, bytes);
 }
 
