@@ -5,6 +5,7 @@
 #include "shim/arena_inner.h"
 #include "shim/count.h"
 #include "shim/fence_driver.h"
+#include "shim/fence_owed.h"
 #include "shim/process.h"
 
 #include <errno.h>
@@ -125,11 +126,10 @@ CUresult vs_arena_settle(struct vs_arena *arena)
     return result >= 0 ? CUDA_SUCCESS : answer(result);
 }
 
-CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address)
+static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
 {
     int error;
 
-    (void)guard;
     vs_arena_here.error = CUDA_SUCCESS;
     error = vs_pool_free(arena->pool, address, vs_arena_lane());
     if (error == 0) {
@@ -141,6 +141,17 @@ CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUd
     }
     after_slow_path(arena);
     return answer(error);
+}
+
+CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address)
+{
+    CUresult result = free_block(arena, address);
+
+    (void)guard;
+    if (result == CUDA_SUCCESS) {
+        vs_fence_owes(&arena->fences);
+    }
+    return result;
 }
 
 /* Is there such a stream? Its own error if not. */
@@ -172,7 +183,7 @@ CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, 
     }
     if (result == CUDA_SUCCESS) {
         vs_count_pool_free(guard, address);
-        result = vs_arena_free(guard, arena, address);
+        result = free_block(arena, address);
     }
     vs_arena_leave(arena);
     return vs_fence_answer(guard, result);

@@ -28,6 +28,19 @@ static bool has_context_events(const struct vs_entries *real)
            real->cuEventQuery != NULL && real->cuEventSynchronize != NULL;
 }
 
+/* What threads remember of an earlier context's fences is over. */
+static void start_numbers(struct vs_fences *fences)
+{
+    uint64_t before = atomic_load_explicit(&fences->begun, memory_order_relaxed);
+    uint64_t first = (before + VS_POOL_FENCES - 1) / VS_POOL_FENCES * VS_POOL_FENCES;
+
+    atomic_init(&fences->begun, first);
+    atomic_init(&fences->recorded, first);
+    atomic_init(&fences->owed, first);
+    atomic_init(&fences->passed, first);
+    atomic_init(&fences->given_up, first);
+}
+
 void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context)
 {
     for (unsigned i = 0; i < VS_POOL_FENCES; i++) {
@@ -36,6 +49,7 @@ void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUc
     atomic_init(&fences->probe, NULL);
     atomic_init(&fences->broken, 0);
     atomic_init(&fences->unwaited, false);
+    start_numbers(fences);
     fences->real = real;
     fences->context = context;
     fences->copies = vs_copies_of(context);
@@ -115,6 +129,8 @@ int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
 {
     CUevent event;
     CUresult result;
+    uint64_t number; /* nobody else records here meanwhile */
+    int outcome;
 
     if (!has_context_events(fences->real)) {
         if (!atomic_load_explicit(&fences->unwaited, memory_order_acquire)) {
@@ -135,7 +151,14 @@ int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
     if (result != CUDA_SUCCESS) {
         return fault(fences, result, error);
     }
-    return with_gate(fences, fences->real->cuCtxRecordEvent, event, error);
+    number = 1 + atomic_fetch_add_explicit(&fences->begun, 1, memory_order_seq_cst);
+    outcome = with_gate(fences, fences->real->cuCtxRecordEvent, event, error);
+    if (outcome == 0) {
+        atomic_store_explicit(&fences->recorded, number, memory_order_release);
+    } else {
+        atomic_store_explicit(&fences->begun, number - 1, memory_order_seq_cst);
+    }
+    return outcome;
 }
 
 int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error)

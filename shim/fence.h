@@ -30,6 +30,10 @@ struct vs_fences {
     _Atomic(CUevent) probe; /* never recorded: its query is as legal as a cuMemAlloc */
     _Atomic int32_t broken; /* a sticky CUresult was seen, here or elsewhere; 0: none */
     _Atomic bool unwaited;  /* old drivers: a free could not wait, for a capture was active */
+    /* Fences are numbered as they are recorded, from 1 or from where an earlier context left off;
+     * the n-th has the pool's number n - 1 modulo VS_POOL_FENCES. */
+    _Atomic uint64_t begun, recorded;
+    _Atomic uint64_t owed, passed, given_up; /* of fence_owed.c */
     /* Copies to host memory that nothing is known to have waited for yet: see fence_copies.h. */
     struct vs_fence_copies *copies;
 };

@@ -353,6 +353,24 @@ bool vs_copies_3d_peer_to_host(const struct vs_guard *guard, const CUDA_MEMCPY3D
     return type_to_host(guard, copy->dstMemoryType, copy->dstDevice);
 }
 
+bool vs_copies_2d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY2D *copy)
+{
+    return vs_copies_2d_to_host(guard, copy) ||
+           type_to_host(guard, copy->srcMemoryType, copy->srcDevice);
+}
+
+bool vs_copies_3d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D *copy)
+{
+    return vs_copies_3d_to_host(guard, copy) ||
+           type_to_host(guard, copy->srcMemoryType, copy->srcDevice);
+}
+
+bool vs_copies_3d_peer_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D_PEER *copy)
+{
+    return vs_copies_3d_peer_to_host(guard, copy) ||
+           type_to_host(guard, copy->srcMemoryType, copy->srcDevice);
+}
+
 bool vs_copies_batch_to_host(const struct vs_guard *guard, const CUdeviceptr *to, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -54,6 +54,10 @@ bool vs_copies_to_host(const struct vs_guard *guard, CUdeviceptr to);
 bool vs_copies_2d_to_host(const struct vs_guard *guard, const CUDA_MEMCPY2D *copy);
 bool vs_copies_3d_to_host(const struct vs_guard *guard, const CUDA_MEMCPY3D *copy);
 bool vs_copies_3d_peer_to_host(const struct vs_guard *guard, const CUDA_MEMCPY3D_PEER *copy);
+/* The same of either end. */
+bool vs_copies_2d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY2D *copy);
+bool vs_copies_3d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D *copy);
+bool vs_copies_3d_peer_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D_PEER *copy);
 bool vs_copies_batch_to_host(const struct vs_guard *guard, const CUdeviceptr *to, size_t count);
 
 /* A graph got a node that copies. */

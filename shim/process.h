@@ -68,7 +68,8 @@ struct vs_process_page {
     _Atomic uint32_t synchronising; /* threads that wait for a context in a way a capture forbids */
     /* Of fence.h: apart, for every submission reads them and every free may write. */
     _Alignas(64) _Atomic uint32_t unclosed;
-    _Atomic uint32_t closings; /* how often epochs were closed */
+    _Atomic uint32_t closings;   /* how often epochs were closed */
+    _Atomic uint32_t owed, paid; /* of fence_owed.c */
 };
 
 extern struct vs_process_page *vs_process_current; /* never NULL; read by vs_process_page() */

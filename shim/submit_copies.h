@@ -7,9 +7,9 @@
 /* clang-format off */
 #define VS_SUBMIT_COPIES(R, X) \
     R(X, cuMemcpyHtoD, (CUdeviceptr_v1 to, const void *from, unsigned int bytes), \
-      (to, from, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
+      (to, from, bytes), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpyDtoH, (void *to, CUdeviceptr_v1 from, unsigned int bytes), \
-      (to, from, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
+      (to, from, bytes), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpyDtoD, (CUdeviceptr_v1 to, CUdeviceptr_v1 from, unsigned int bytes), \
       (to, from, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
     R(X, cuMemcpyDtoA, (CUarray to, unsigned int to_at, CUdeviceptr_v1 from, \
@@ -17,9 +17,9 @@
     R(X, cuMemcpyAtoD, (CUdeviceptr_v1 to, CUarray from, unsigned int from_at, \
       unsigned int bytes), (to, from, from_at, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
     R(X, cuMemcpyHtoA, (CUarray to, unsigned int to_at, const void *from, unsigned int bytes), \
-      (to, to_at, from, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
+      (to, to_at, from, bytes), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpyAtoH, (void *to, CUarray from, unsigned int from_at, unsigned int bytes), \
-      (to, from, from_at, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
+      (to, from, from_at, bytes), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpyAtoA, (CUarray to, unsigned int to_at, CUarray from, unsigned int from_at, \
       unsigned int bytes), (to, to_at, from, from_at, bytes), NULL, VS_SUBMIT_LEGACY, NO) \
     R(X, cuMemcpyHtoAAsync, (CUarray to, unsigned int to_at, const void *from, \
@@ -27,10 +27,10 @@
       (to, to_at, from, bytes, stream), stream, VS_SUBMIT_LEGACY, NO) \
     R(X, cuMemcpyAtoHAsync, (void *to, CUarray from, unsigned int from_at, unsigned int bytes, \
       CUstream stream), (to, from, from_at, bytes, stream), stream, VS_SUBMIT_LEGACY, YES) \
-    R(X, cuMemcpy2D, (const CUDA_MEMCPY2D_v1 *copy), (copy), NULL, VS_SUBMIT_LEGACY, NO) \
+    R(X, cuMemcpy2D, (const CUDA_MEMCPY2D_v1 *copy), (copy), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpy2DUnaligned, (const CUDA_MEMCPY2D_v1 *copy), \
-      (copy), NULL, VS_SUBMIT_LEGACY, NO) \
-    R(X, cuMemcpy3D, (const CUDA_MEMCPY3D_v1 *copy), (copy), NULL, VS_SUBMIT_LEGACY, NO) \
+      (copy), NULL, VS_SUBMIT_LEGACY, NOW) \
+    R(X, cuMemcpy3D, (const CUDA_MEMCPY3D_v1 *copy), (copy), NULL, VS_SUBMIT_LEGACY, NOW) \
     R(X, cuMemcpyHtoDAsync, (CUdeviceptr_v1 to, const void *from, unsigned int bytes, \
       CUstream stream), (to, from, bytes, stream), stream, VS_SUBMIT_LEGACY, NO) \
     R(X, cuMemcpyDtoHAsync, (void *to, CUdeviceptr_v1 from, unsigned int bytes, \
@@ -42,9 +42,9 @@
     R(X, cuMemcpy3DAsync, (const CUDA_MEMCPY3D_v1 *copy, CUstream stream), \
       (copy, stream), stream, VS_SUBMIT_LEGACY, YES) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyHtoD_v2, _ptds, (CUdeviceptr to, const void *from, \
-      size_t bytes), (to, from, bytes), NULL, NO) \
+      size_t bytes), (to, from, bytes), NULL, NOW) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyDtoH_v2, _ptds, (void *to, CUdeviceptr from, size_t bytes), \
-      (to, from, bytes), NULL, NO) \
+      (to, from, bytes), NULL, NOW) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyDtoD_v2, _ptds, (CUdeviceptr to, CUdeviceptr from, \
       size_t bytes), (to, from, bytes), NULL, NO) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyDtoA_v2, _ptds, (CUarray to, size_t to_at, CUdeviceptr from, \
@@ -52,9 +52,9 @@
     VS_SUBMIT_TWINS(R, X, cuMemcpyAtoD_v2, _ptds, (CUdeviceptr to, CUarray from, \
       size_t from_at, size_t bytes), (to, from, from_at, bytes), NULL, NO) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyHtoA_v2, _ptds, (CUarray to, size_t to_at, const void *from, \
-      size_t bytes), (to, to_at, from, bytes), NULL, NO) \
+      size_t bytes), (to, to_at, from, bytes), NULL, NOW) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyAtoH_v2, _ptds, (void *to, CUarray from, size_t from_at, \
-      size_t bytes), (to, from, from_at, bytes), NULL, NO) \
+      size_t bytes), (to, from, from_at, bytes), NULL, NOW) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyAtoA_v2, _ptds, (CUarray to, size_t to_at, CUarray from, \
       size_t from_at, size_t bytes), (to, to_at, from, from_at, bytes), NULL, NO) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyHtoAAsync_v2, _ptsz, (CUarray to, size_t to_at, \
@@ -63,11 +63,11 @@
     VS_SUBMIT_TWINS(R, X, cuMemcpyAtoHAsync_v2, _ptsz, (void *to, CUarray from, size_t from_at, \
       size_t bytes, CUstream stream), (to, from, from_at, bytes, stream), stream, YES) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D *copy), \
-      (copy), NULL, NO) \
+      (copy), NULL, NOW_2D(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D *copy), \
-      (copy), NULL, NO) \
+      (copy), NULL, NOW_2D(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *copy), \
-      (copy), NULL, NO) \
+      (copy), NULL, NOW_3D(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyHtoDAsync_v2, _ptsz, (CUdeviceptr to, const void *from, \
       size_t bytes, CUstream stream), (to, from, bytes, stream), stream, NO) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyDtoHAsync_v2, _ptsz, (void *to, CUdeviceptr from, \
@@ -79,7 +79,7 @@
     VS_SUBMIT_TWINS(R, X, cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *copy, \
       CUstream stream), (copy, stream), stream, OF_3D(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy, _ptds, (CUdeviceptr to, CUdeviceptr from, size_t bytes), \
-      (to, from, bytes), NULL, NO) \
+      (to, from, bytes), NULL, NOW_POINTERS(to, from)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyAsync, _ptsz, (CUdeviceptr to, CUdeviceptr from, \
       size_t bytes, CUstream stream), (to, from, bytes, stream), stream, POINTER(to)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyPeer, _ptds, (CUdeviceptr to, CUcontext to_context, \
@@ -89,7 +89,7 @@
       CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream), \
       (to, to_context, from, from_context, bytes, stream), stream, POINTER(to)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER *copy), \
-      (copy), NULL, NO) \
+      (copy), NULL, NOW_3D_PEER(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER *copy, \
       CUstream stream), (copy, stream), stream, OF_3D_PEER(copy)) \
     VS_SUBMIT_TWINS(R, X, cuMemcpyBatchAsync, _ptsz, (CUdeviceptr *to, CUdeviceptr *from, \

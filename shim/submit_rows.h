@@ -1,11 +1,13 @@
 /*
  * Every entry point of cuda.h that submits work to a context, one row each; included by entries.h.
  *
- * R(X, name, parameters, arguments, stream, default stream, to host): what its hook needs beyond its
+ * R(X, name, parameters, arguments, stream, default stream, host): what its hook needs beyond its
  * name. stream is read from the parameters (NULL: the entry point has none, and uses the default one;
- * vs_fence_last.stream: it is of no one stream). default stream: how it reads stream 0. to host: may
- * it copy to memory that the host reads without waiting for it (fence_copies.h)? Synchronous copies
- * wait themselves, so NO. VS_SUBMIT_TWINS is a row and its per-thread twin.
+ * vs_fence_last.stream: it is of no one stream). default stream: how it reads stream 0. host: YES
+ * and its like, where it may copy to memory that the host reads without waiting for it
+ * (fence_copies.h); NOW and its like, where it is a synchronous copy from or to host memory, before
+ * which what frees owe is waited for (fence_owed.h); else NO. VS_SUBMIT_TWINS is a row and its
+ * per-thread twin.
  *
  * Not here, for they have hooks of their own: stream-ordered memory and cuStreamWaitEvent
  * (hooks_stream.c, hooks_wait.c). Not submissions: what only looks at streams, makes or ends them or
@@ -22,9 +24,9 @@
 #define VS_SUBMIT_LEGACY false
 #define VS_SUBMIT_PER_THREAD true
 
-#define VS_SUBMIT_TWINS(R, X, name, suffix, parameters, arguments, stream, to_host)                \
-    R(X, name, parameters, arguments, stream, VS_SUBMIT_LEGACY, to_host)                           \
-    R(X, name##suffix, parameters, arguments, stream, VS_SUBMIT_PER_THREAD, to_host)
+#define VS_SUBMIT_TWINS(R, X, name, suffix, parameters, arguments, stream, host)                   \
+    R(X, name, parameters, arguments, stream, VS_SUBMIT_LEGACY, host)                              \
+    R(X, name##suffix, parameters, arguments, stream, VS_SUBMIT_PER_THREAD, host)
 
 /* clang-format off */
 #define VS_SUBMIT_OTHERS(R, X) \
@@ -138,7 +140,7 @@
 /* clang-format on */
 
 /* A row as a row of VS_ENTRY_HOOKS. */
-#define VS_SUBMIT_NAME(X, name, parameters, arguments, stream, twin, to_host) X(name)
+#define VS_SUBMIT_NAME(X, name, parameters, arguments, stream, twin, host) X(name)
 
 /* What cuda.h of CUDA 12 lacks. Pointers to structs that nobody looks into are enough. */
 #if CUDA_VERSION < 12020

@@ -23,6 +23,7 @@
     X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
     X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess) X(cuMemGetAllocationGranularity) \
     X(cuMemRetainAllocationHandle) X(cuMemGetAllocationPropertiesFromHandle) \
+    X(cuMemcpyPeerAsync) X(cuMemcpy3D) X(cuMemcpy3DPeerAsync) X(cuMemcpy2DUnaligned) \
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpy2D) \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyAsync) \
     X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async) \

@@ -1,9 +1,10 @@
 /*
- * The host reads what an asynchronous copy brought, right after a free, without synchronising: the
- * free has waited for the copy, by whatever call it was submitted.
+ * What the host may rely on after a free, without synchronising, for the free has waited: it reads
+ * what an asynchronous copy brought, by whatever call that was submitted; and it copies results
+ * from the device, or new input to it, by calls that wait for no other stream themselves.
  *
- * Each copy waits behind a stop that another thread lifts after a while; the host has set its own
- * memory to something else before.
+ * The work waits behind a stop that another thread lifts after a while. Where there are two
+ * devices, peers are another one's; else the same device is its own peer.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,10 +16,11 @@
 #define SIZE ((size_t)1 << 20)
 enum { SIDE = 1024 }; /* SIDE x SIDE bytes are SIZE */
 
-static CUcontext context;
+static CUcontext context, peer_context;
 static CUstream stream, other;
 static CUdeviceptr source; /* of the copies, freed after most of them */
-static CUarray array;      /* 8-bit, SIDE x SIDE */
+static CUdeviceptr result, peer_result;
+static CUarray array; /* 8-bit, SIDE x SIDE */
 static unsigned char *pinned;
 
 static void by_dtoh(void *host)
@@ -83,6 +85,24 @@ static void by_array(void *host)
                                .WidthInBytes = SIDE,
                                .Height = SIDE};
     MUST(cuMemcpy2DAsync, &box, stream);
+}
+
+static void by_3d_peer(void *host)
+{
+    const CUDA_MEMCPY3D_PEER box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                    .srcDevice = source,
+                                    .srcContext = context,
+                                    .srcPitch = SIDE,
+                                    .srcHeight = SIDE,
+                                    .dstMemoryType = CU_MEMORYTYPE_HOST,
+                                    .dstHost = host,
+                                    .dstContext = peer_context,
+                                    .dstPitch = SIDE,
+                                    .dstHeight = SIDE,
+                                    .WidthInBytes = SIDE,
+                                    .Height = SIDE,
+                                    .Depth = 1};
+    MUST(cuMemcpy3DPeerAsync, &box, stream);
 }
 
 static void launch(CUgraph graph)
@@ -210,6 +230,152 @@ static void read_after(const char *name, void (*copy)(void *host), void *host, b
     gate_free(gate);
 }
 
+/* ---- synchronous copies ---------------------------------------------------------------------- */
+
+static void result_by_dtoh(void)
+{
+    MUST(cuMemcpyDtoH, pinned, result, SIZE);
+}
+
+static void result_by_address(void)
+{
+    MUST(cuMemcpy, (CUdeviceptr)(uintptr_t)pinned, result, SIZE);
+}
+
+static CUDA_MEMCPY2D box_of_result(void)
+{
+    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = result,
+                           .srcPitch = SIDE,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = pinned,
+                           .dstPitch = SIDE,
+                           .WidthInBytes = SIDE,
+                           .Height = SIDE};
+}
+
+static void result_by_2d(void)
+{
+    const CUDA_MEMCPY2D box = box_of_result();
+
+    MUST(cuMemcpy2D, &box);
+}
+
+static void result_by_2d_unaligned(void)
+{
+    const CUDA_MEMCPY2D box = box_of_result();
+
+    MUST(cuMemcpy2DUnaligned, &box);
+}
+
+static void result_by_3d(void)
+{
+    const CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                               .srcDevice = result,
+                               .srcPitch = SIDE,
+                               .srcHeight = SIDE,
+                               .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                               .dstDevice = (CUdeviceptr)(uintptr_t)pinned,
+                               .dstPitch = SIDE,
+                               .dstHeight = SIDE,
+                               .WidthInBytes = SIDE,
+                               .Height = SIDE,
+                               .Depth = 1};
+    MUST(cuMemcpy3D, &box);
+}
+
+/* The input of the work is replaced: by then it has been read. */
+static void new_input(void)
+{
+    memset(pinned, 5, SIZE);
+    MUST(cuMemcpyHtoD, source, pinned, SIZE);
+    MUST(cuCtxSynchronize);
+    MUST(cuMemcpyDtoH, pinned, result, SIZE);
+}
+
+static void *copy_result(void *unused)
+{
+    (void)unused;
+    MUST(cuCtxSetCurrent, context);
+    result_by_dtoh();
+    return NULL;
+}
+
+static void result_by_another_thread(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, copy_result, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
+static void peer_result_in_its_context(void)
+{
+    MUST(cuCtxSetCurrent, peer_context);
+    MUST(cuMemcpyDtoH, pinned, peer_result, SIZE);
+    MUST(cuCtxSetCurrent, context);
+}
+
+/* The work is a copy from the source to the result, and on to the peer; what is freed has nothing
+ * to do with either. */
+static void copy_after(const char *name, void (*copy)(void))
+{
+    struct gate *gate = gate_new();
+    CUdeviceptr unrelated;
+
+    MUST(cuMemAlloc, &unrelated, SIZE);
+    MUST(cuMemsetD8, source, 77, SIZE);
+    MUST(cuMemsetD8, result, 1, SIZE);
+    MUST(cuCtxSetCurrent, peer_context);
+    MUST(cuMemsetD8, peer_result, 1, SIZE);
+    MUST(cuCtxSynchronize);
+    MUST(cuCtxSetCurrent, context);
+    MUST(cuCtxSynchronize);
+    memset(pinned, 1, SIZE);
+    gate_wait(gate, stream);
+    MUST(cuMemcpyDtoDAsync, result, source, SIZE, stream);
+    MUST(cuMemcpyPeerAsync, peer_result, peer_context, result, context, SIZE, stream);
+    gate_open_later(gate);
+    MUST(cuMemFree, unrelated);
+    copy();
+    cu_say("%s: %s", name, arrived(pinned) ? "all is there" : "not there yet");
+    MUST(cuStreamSynchronize, stream);
+    gate_free(gate);
+}
+
+static void synchronous_copies(void)
+{
+    MUST(cuMemAlloc, &source, SIZE);
+    MUST(cuMemAlloc, &result, SIZE);
+    MUST(cuCtxSetCurrent, peer_context);
+    MUST(cuMemAlloc, &peer_result, SIZE);
+    MUST(cuCtxSetCurrent, context);
+    copy_after("cuMemcpyDtoH", result_by_dtoh);
+    copy_after("cuMemcpy", result_by_address);
+    copy_after("cuMemcpy2D", result_by_2d);
+    copy_after("cuMemcpy2DUnaligned", result_by_2d_unaligned);
+    copy_after("cuMemcpy3D", result_by_3d);
+    copy_after("cuMemcpyHtoD over the input", new_input);
+    copy_after("cuMemcpyDtoH by another thread", result_by_another_thread);
+    copy_after("cuMemcpyDtoH from a peer", peer_result_in_its_context);
+    MUST(cuMemFree, source);
+    MUST(cuMemFree, result);
+    MUST(cuMemFree, peer_result);
+}
+
+static void find_peer(void)
+{
+    CUdevice device;
+    int count;
+
+    peer_context = context;
+    MUST(cuDeviceGetCount, &count);
+    if (count > 1) {
+        MUST(cuDeviceGet, &device, 1);
+        MUST(cuDevicePrimaryCtxRetain, &peer_context, device);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const CUDA_ARRAY_DESCRIPTOR shape = {SIDE, SIDE, CU_AD_FORMAT_UNSIGNED_INT8, 1};
@@ -217,6 +383,7 @@ int main(int argc, char **argv)
 
     cu_start(argc, argv);
     MUST(cuCtxGetCurrent, &context);
+    find_peer();
     MUST(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     MUST(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
     MUST(cuMemAllocHost, (void **)&pinned, SIZE);
@@ -242,6 +409,7 @@ int main(int argc, char **argv)
     read_after("cuMemcpy2DAsync by address", by_2d_unified, pinned, false);
     read_after("cuMemcpy3DAsync", by_3d, pinned, false);
     read_after("from an array", by_array, pinned, true);
+    read_after("cuMemcpy3DPeerAsync", by_3d_peer, pinned, false);
     read_after("a captured graph", by_captured_graph, pinned, false);
     read_after("a built graph", by_built_graph, pinned, false);
     read_after("behind another stream", behind_another_stream, pinned, false);
@@ -250,6 +418,8 @@ int main(int argc, char **argv)
                false);
     read_after("copied by another thread", on_another_thread, pinned, false);
     read_after("something else is freed", by_dtoh, pinned, true);
+
+    synchronous_copies();
 
     MUST(cuArrayDestroy, array);
     MUST(cuMemHostUnregister, registered);

@@ -8,10 +8,8 @@ BACKINGS = ("vmm", "native")
 
 # What a program's subject needs. Everything else runs with the defaults.
 SETTINGS = {
-    # A free from the pool does not wait for kernels; these ask whether it does, or rely on it.
+    # A free from the pool does not wait for kernels; this asks whether it does.
     "free_waits": {"VRAMSHIM_STRICT_FREE": "on"},
-    "graph_launch": {"VRAMSHIM_STRICT_FREE": "on"},
-    "green_contexts": {"VRAMSHIM_STRICT_FREE": "on"},
 }
 
 # (program, backing): why it cannot say the same there.
