@@ -95,6 +95,7 @@ void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state st
     block->key = vs_block_key(pool, block);
     vs_tree_insert(pool, tree_of(pool, block), number);
     if (state == BLOCK_FREE) {
+        vs_views_mark(pool, number, true);
         follow(pool, block->prev);
         follow(pool, block->next);
     }
@@ -107,6 +108,7 @@ void vs_block_unlist(struct vs_pool *pool, uint32_t number)
     vs_tree_remove(pool, tree_of(pool, block), number);
     block->state = BLOCK_BUSY;
     if (was_free) {
+        vs_views_mark(pool, number, false);
         follow(pool, block->prev);
         follow(pool, block->next);
     }
@@ -177,7 +179,11 @@ void vs_blocks_drain(struct vs_pool *pool)
                 zone->queue_tail = 0;
             }
             pool->pending -= block_bytes(block);
-            vs_block_release(pool, number, BLOCK_FREE);
+            if (block->view) {
+                vs_view_idle(pool, number);
+            } else {
+                vs_block_release(pool, number, BLOCK_FREE);
+            }
         }
     }
 }

@@ -10,7 +10,9 @@
  *   PENDING  freed, its epoch not available yet: in the queue
  *   LIVE     a program's
  *   RUN      LIVE to the zone, cut into slots by the slab
- *   BUSY     belongs to a thread that is mapping or unmapping in it, without a lock
+ *   VIEW     addresses with second mappings of other blocks' pages, not in use (vmm; views.c). In
+ * use it is LIVE like any other, and those pages' own blocks are LENT BUSY     belongs to a thread
+ * that is mapping or unmapping in it, without a lock
  *
  * Two FREE blocks are never neighbours (but across a page's border in the small zone), nor are two
  * HOLEs. With the native backing each allocation
@@ -47,6 +49,8 @@ enum vs_block_state {
     BLOCK_PENDING,
     BLOCK_LIVE,
     BLOCK_RUN,
+    BLOCK_VIEW,
+    BLOCK_LENT,
     BLOCK_BUSY
 };
 
@@ -61,7 +65,8 @@ struct vs_block {
     uint32_t run;         /* RUN: its number */
     uint8_t state;
     uint8_t zone;
-    uint8_t big; /* may lie over a handle of several pages */
+    uint8_t big;  /* may lie over a handle of several pages */
+    uint8_t view; /* VIEW, or one in use: run is its list of stretches */
 };
 
 struct vs_page {
@@ -69,13 +74,15 @@ struct vs_page {
     uint32_t handle; /* 0: nothing mapped */
     uint32_t starts; /* LARGE: the block that starts here, else the one that covers the page's first
                       * byte. SMALL, MIDDLE: a record of 64 starts */
+    uint32_t free_block; /* LARGE: the FREE block that starts here, or whose first whole page it is */
     uint8_t zone;
     uint8_t dead; /* mapped, but neither access nor unmapping worked: out of use */
 };
 
 struct vs_handle {
     uint32_t pages;
-    uint32_t next; /* in the list of spares */
+    uint32_t next;    /* in the list of spares */
+    uint32_t aliases; /* views that it is part of */
     uint64_t id;
     uint64_t address; /* where it is mapped; meaningless while spare */
 };
@@ -92,8 +99,10 @@ struct vs_tree {
 struct vs_zone {
     struct vs_tree free;
     struct vs_tree holes;
-    uint64_t base, bytes;            /* vmm: its range of addresses */
-    uint32_t first;                  /* vmm: the first block */
+    struct vs_tree views;
+    uint64_t *whole;      /* LARGE, vmm: a bit per page that lies in a FREE block entirely */
+    uint64_t base, bytes; /* vmm: its range of addresses */
+    uint32_t first;       /* vmm: the first block */
     uint32_t queue_head, queue_tail; /* PENDING, in the order of their frees */
     uint64_t next_take;              /* native: how large the next allocation is to be */
 };
@@ -129,6 +138,18 @@ struct vs_heap {
     struct vs_class classes[CLASSES];
 } __attribute__((aligned(64)));
 
+/* What the large zone remembers of its requests (loops.c). */
+#define VS_LOOP_PAST 16384
+struct vs_past;
+struct vs_loops {
+    struct vs_past *past;  /* a ring */
+    uint64_t *by_context;  /* the last turn at which some sixteen sizes had come in a row */
+    uint64_t next;         /* turn: how many so far, from 1 on */
+    uint64_t expected;     /* the turn that the next request is expected to repeat; 0 = none */
+    uint64_t context;      /* hash of the last sizes */
+    uint64_t last_factor;
+};
+
 struct vs_pool {
     struct vs_pool_config config;
     struct vs_pool_ops ops;
@@ -139,7 +160,9 @@ struct vs_pool {
 
     struct vs_pool_lock lock __attribute__((aligned(64))); /* guards the rest */
     struct vs_zone zones[ZONES];
-    struct vs_table blocks, handles, starts;
+    struct vs_table blocks, handles, starts, stretches;
+    uint32_t views; /* mapped, in use or not */
+    struct vs_loops loops;
     _Atomic(struct vs_page *) *leaves; /* pages.h */
     uint32_t spares;                   /* handles that are mapped nowhere */
     uint64_t spare_pages;
@@ -263,9 +286,10 @@ void vs_pool_live(struct vs_pool *pool, int64_t bytes);
 /* A LIVE or RUN block of a zone, entered in the pages. 0 and *number, or as vs_pool_alloc. */
 int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
                   struct vs_pool_request *request, uint32_t *number);
-/* The same without ops: -EAGAIN where that does not do. */
+/* The same without ops: -EAGAIN where that does not do. early: the first attempt, with fences that
+ * may yet be moved on; -EBUSY where that might make the expected place free. */
 int vs_zone_try(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                uint32_t *number);
+                bool early, uint32_t *number);
 /* Moves the fences on, as the ladder would. 1: more is available; 0: no; or an error. */
 int vs_zone_fences(struct vs_pool *pool);
 /* Would a block of whole pages lie across their borders here? */
@@ -299,6 +323,35 @@ int vs_native_add(struct vs_pool *pool, uint64_t bytes);
 /* The live block around an address of the middle or large zone; 0 if there is none. The lock is
  * held. */
 uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page, uint64_t address);
+
+/* loops.c: the lock is held. */
+int vs_loops_init(struct vs_pool *pool);
+void vs_loops_fini(struct vs_pool *pool);
+/* Where a request of the large zone is expected to lie, as in the round before; 0 = no idea. Asked
+ * again before it is placed, it says the same. */
+uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units);
+/* Where it came to lie: once for each request that was served. */
+void vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address);
+
+/* views.c */
+/* The FREE block of the large zone around an address; 0 = none. */
+uint32_t vs_free_block_at(const struct vs_pool *pool, uint64_t address);
+#define VIEW_MIN ((uint64_t)64 << 20)
+int vs_views_init(struct vs_pool *pool);
+/* A FREE block has come or is about to go. The lock is held. */
+void vs_views_mark(struct vs_pool *pool, uint32_t block, bool is_free);
+/* A view that is there and whose pages are free, as a LIVE block. The lock is held. */
+bool vs_view_take(struct vs_pool *pool, uint32_t units, uint32_t *number);
+/* The same for the one at an address, if there is one there. */
+bool vs_view_take_at(struct vs_pool *pool, uint32_t units, uint64_t address, uint32_t *number);
+/* A view is freed in this epoch; later, its epoch being available, it is idle. The lock is held. */
+void vs_view_freed(struct vs_pool *pool, uint32_t number, uint64_t epoch);
+void vs_view_idle(struct vs_pool *pool, uint32_t number);
+/* A new one, of pages that are free now. 0; -EAGAIN: not enough of them; or an error. No lock. */
+int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number);
+/* Unmaps up to so many idle ones whose last use has been seen, the eldest first: how many. No lock.
+ */
+unsigned vs_views_drop(struct vs_pool *pool, unsigned most);
 
 /* bigs.c: blocks over handles of several pages (vmm). The lock is held. */
 /* How a request would sit at the start of a FREE block: the units it must take so that no handle of

@@ -40,6 +40,8 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
     rc = rc ? rc : vs_table_init(&pool->runs, sizeof(struct vs_run), ops, world);
     rc = rc ? rc : vs_table_init(&pool->starts, 4 + 64 * 4, ops, world);
     rc = rc ? rc : vs_pages_init(pool);
+    rc = rc ? rc : vs_views_init(pool);
+    rc = rc ? rc : vs_loops_init(pool);
     if (rc == 0 && config->backing == VS_POOL_VMM) {
         rc = vs_vmm_start(pool);
     }
@@ -67,7 +69,9 @@ void vs_pool_free_all(struct vs_pool *pool, bool device_gone)
     vs_table_fini(&pool->handles, &ops, world);
     vs_table_fini(&pool->runs, &ops, world);
     vs_table_fini(&pool->starts, &ops, world);
+    vs_table_fini(&pool->stretches, &ops, world);
     vs_pages_fini(pool);
+    vs_loops_fini(pool);
     ops.host_unmap(world, pool, sizeof *pool);
 }
 
@@ -186,6 +190,9 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     if (holds(pool, number, address) && block_at(pool, number)->address == address) {
         uint64_t bytes = block_bytes(block_at(pool, number));
         vs_pages_freed(pool, address, bytes, epoch);
+        if (block_at(pool, number)->view) {
+            vs_view_freed(pool, number, epoch);
+        }
         vs_pool_live(pool, -(int64_t)bytes);
         vs_block_defer(pool, number, epoch);
         rc = 0;

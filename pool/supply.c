@@ -105,7 +105,7 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
         const struct vs_page *page = vs_page_find(pool, to - VS_POOL_PAGE);
         const struct vs_handle *handle = handle_at(pool, page->handle);
         uint64_t first = handle->pages > 1 ? handle->address : to - VS_POOL_PAGE;
-        bool fits = over || handle->pages <= most;
+        bool fits = (over || handle->pages <= most) && handle->aliases == 0;
         if (fits && vs_pages_seen(pool, first, to - first)) {
             *start = first;
             *end = to;
@@ -123,16 +123,15 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
     }
     while (*start > from && (*end - *start) >> PAGE_BITS < most) {
         const struct vs_page *page = vs_page_find(pool, *start - VS_POOL_PAGE);
-        if (page->last > seen || handle_at(pool, page->handle)->pages > 1) {
+        const struct vs_handle *handle = handle_at(pool, page->handle);
+        if (page->last > seen || handle->pages > 1 || handle->aliases > 0) {
             break;
         }
         *start -= VS_POOL_PAGE;
     }
 }
 
-/* Cuts [start, end) out of a FREE block as a BUSY one; 0 where there is no host memory. The lock is
- * held, the block in its tree. */
-static uint32_t cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end)
+uint32_t vs_supply_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end)
 {
     struct vs_block *block = block_at(pool, number);
     uint32_t middle = number;
@@ -180,7 +179,7 @@ static uint32_t steal(struct vs_pool *pool, uint64_t want, bool over, uint64_t *
             uint64_t start, end, from = page_up(address), to = page_down(block_end(block));
             if (from < to) {
                 pick(pool, from, to, want - got, over, &start, &end, unseen);
-                uint32_t busy = start < end ? cut_out(pool, number, start, end) : 0;
+                uint32_t busy = start < end ? vs_supply_cut_out(pool, number, start, end) : 0;
                 if (busy) {
                     block_at(pool, busy)->left = list;
                     list = busy;
@@ -358,6 +357,9 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct vs_stock *
             }
             continue;
         }
+        if ((fill->full || room == 0) && vs_views_drop(pool, fill->full ? UINT32_MAX : 1) > 0) {
+            continue; /* its pages may move now */
+        }
         if (fill->full) {
             return unseen > 0 || pending > 0 ? -EAGAIN : -ENOMEM;
         }
@@ -432,14 +434,18 @@ uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes)
     struct vs_stock stock = {0, 0};
     uint64_t pages = bytes >> PAGE_BITS, given = 0, unseen, got;
 
+    atomic_fetch_add(&pool->transits, 1);
     pool_lock(pool);
     take_spares(pool, &stock, pages);
-    uint32_t stolen = pages > stock.pages ? steal(pool, pages - stock.pages, false, &unseen) : 0;
     pool_unlock(pool);
-    atomic_fetch_add(&pool->transits, 1);
     given = stock.pages;
-    unmap_stolen(pool, stolen, &stock, &got);
-    given += got;
+    do {
+        pool_lock(pool);
+        uint32_t stolen = pages > given ? steal(pool, pages - given, false, &unseen) : 0;
+        pool_unlock(pool);
+        unmap_stolen(pool, stolen, &stock, &got);
+        given += got;
+    } while (given < pages && (got > 0 || vs_views_drop(pool, UINT32_MAX) > 0));
     while (stock.list) {
         uint32_t number = stock.list;
         stock.list = handle_at(pool, number)->next;
@@ -449,35 +455,8 @@ uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes)
     return given * VS_POOL_PAGE;
 }
 
-void vs_vmm_end(struct vs_pool *pool)
+void vs_supply_end(struct vs_pool *pool)
 {
-    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
-        struct vs_zone *zone = &pool->zones[i];
-        if (!zone->bytes) {
-            continue;
-        }
-        uint32_t number = zone->first;
-        while (number) {
-            struct vs_block *block = block_at(pool, number);
-            for (uint64_t at = page_down(block->address);
-                 block->state != BLOCK_HOLE && at < block_end(block); at += VS_POOL_PAGE) {
-                struct vs_page *page = vs_page_find(pool, at);
-                if (!page->handle) {
-                    continue; /* a page that two blocks share is met twice */
-                }
-                uint32_t handle = page->handle;
-                uint64_t from = handle_at(pool, handle)->address;
-                uint64_t bytes = handle_at(pool, handle)->pages * VS_POOL_PAGE;
-                pool->ops.unmap(pool->world, from, bytes);
-                for (uint64_t each = from; each < from + bytes; each += VS_POOL_PAGE) {
-                    vs_page_find(pool, each)->handle = 0;
-                }
-                vs_supply_release(pool, handle);
-            }
-            number = block->next;
-        }
-        pool->ops.unreserve(pool->world, zone->base, zone->bytes);
-    }
     while (pool->spares) {
         uint32_t number = pool->spares;
         pool->spares = handle_at(pool, number)->next;

@@ -29,6 +29,12 @@ static int check_pages(const struct vs_pool *pool, const struct vs_block *block)
             return 3;
         }
         const struct vs_handle *handle = handle_at(pool, page->handle);
+        if (block->view) {
+            if (handle->pages > 1 || handle->address == at || !handle->aliases) {
+                return 7;
+            }
+            continue;
+        }
         uint64_t end = handle->address + handle->pages * VS_POOL_PAGE;
         if (at < handle->address || at >= end) {
             return 4;
@@ -85,13 +91,18 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
         }
         sums->live += block_bytes(block);
         break;
+    case BLOCK_VIEW:
+        sums->trees++;
+        break;
+    case BLOCK_LENT:
+        break;
     case BLOCK_RUN:
         sums->live += block_bytes(block);
         break;
     default:
         return 15; /* BUSY: somebody is in the pool; UNUSED: linked */
     }
-    if (block->state != BLOCK_HOLE) {
+    if (block->state != BLOCK_HOLE && !block->view) {
         sums->mapped += block_bytes(block);
     }
     return check_pages(pool, block);
@@ -178,6 +189,7 @@ int vs_pool_validate(struct vs_pool *pool)
     for (unsigned i = ZONE_SMALL; i < ZONES && rc == 0; i++) {
         rc = check_tree(pool, &pool->zones[i].free, BLOCK_FREE, &listed);
         rc = rc ? rc : check_tree(pool, &pool->zones[i].holes, BLOCK_HOLE, &listed);
+        rc = rc ? rc : check_tree(pool, &pool->zones[i].views, BLOCK_VIEW, &listed);
         rc = rc ? rc : check_queue(pool, &pool->zones[i], &queued);
     }
     for (unsigned i = 0; i < HEAPS && rc == 0; i++) {

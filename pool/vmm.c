@@ -27,6 +27,11 @@ struct window {
     bool askew;       /* whole pages, but not at a page's start */
 };
 
+static size_t whole_bytes(uint64_t zone_bytes)
+{
+    return (zone_bytes >> PAGE_BITS) / 8 + 16;
+}
+
 int vs_vmm_start(struct vs_pool *pool)
 {
     uint64_t device = page_up(pool->config.device_bytes);
@@ -39,8 +44,11 @@ int vs_vmm_start(struct vs_pool *pool)
             return rc;
         }
         zone->bytes = bytes;
+        if (i == ZONE_LARGE) {
+            zone->whole = pool->ops.host_map(pool->world, whole_bytes(bytes));
+        }
         zone->first = vs_block_new(pool, 0, zone->base, bytes, i, BLOCK_HOLE);
-        if (!zone->first) {
+        if (!zone->first || (i == ZONE_LARGE && !zone->whole)) {
             return -ENOMEM;
         }
         vs_block_list(pool, zone->first, BLOCK_HOLE);
@@ -362,4 +370,56 @@ int vs_vmm_add(struct vs_pool *pool, uint64_t bytes)
         bytes -= piece;
     }
     return 0;
+}
+
+static void unmap_views(struct vs_pool *pool, uint32_t first)
+{
+    for (uint32_t number = first; number; number = block_at(pool, number)->next) {
+        struct vs_block *block = block_at(pool, number);
+        if (block->view) {
+            pool->ops.unmap(pool->world, block->address, block_bytes(block));
+            for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
+                vs_page_find(pool, at)->handle = 0;
+            }
+        }
+    }
+}
+
+/* Unmaps and releases what lies behind a block. A page that two blocks share is met twice. */
+static void end_block(struct vs_pool *pool, const struct vs_block *block)
+{
+    for (uint64_t at = page_down(block->address); at < block_end(block); at += VS_POOL_PAGE) {
+        uint32_t number = vs_page_find(pool, at)->handle;
+        if (!number) {
+            continue;
+        }
+        uint64_t from = handle_at(pool, number)->address;
+        uint64_t bytes = handle_at(pool, number)->pages * VS_POOL_PAGE;
+        pool->ops.unmap(pool->world, from, bytes);
+        for (uint64_t each = from; each < from + bytes; each += VS_POOL_PAGE) {
+            vs_page_find(pool, each)->handle = 0;
+        }
+        vs_supply_release(pool, number);
+    }
+}
+
+void vs_vmm_end(struct vs_pool *pool)
+{
+    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+        struct vs_zone *zone = &pool->zones[i];
+        if (!zone->bytes) {
+            continue;
+        }
+        unmap_views(pool, zone->first);
+        for (uint32_t number = zone->first; number; number = block_at(pool, number)->next) {
+            if (block_at(pool, number)->state != BLOCK_HOLE && !block_at(pool, number)->view) {
+                end_block(pool, block_at(pool, number));
+            }
+        }
+        pool->ops.unreserve(pool->world, zone->base, zone->bytes);
+        if (zone->whole) {
+            pool->ops.host_unmap(pool->world, zone->whole, whole_bytes(zone->bytes));
+        }
+    }
+    vs_supply_end(pool);
 }

@@ -42,6 +42,24 @@ static uint32_t find_fit(const struct vs_pool *pool, const struct vs_zone *zone,
     return number && !block->big ? number : 0;
 }
 
+static bool viewable(const struct vs_pool *pool, unsigned zone, uint32_t units)
+{
+    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
+           (uint64_t)units << UNIT_BITS >= VIEW_MIN;
+}
+
+/* What is before an address goes back; the block is in no tree. */
+static uint32_t cut_before(struct vs_pool *pool, uint32_t number, uint64_t address)
+{
+    uint64_t before = address - block_at(pool, number)->address;
+    uint32_t rest = before ? vs_block_cut(pool, number, before) : 0;
+    if (!rest) {
+        return number;
+    }
+    vs_block_list(pool, number, BLOCK_FREE);
+    return rest;
+}
+
 /* A block of whole pages goes to a page's start, where there is room for that, so that its pages
  * are its own. The block is in no tree; what is before it goes back. */
 static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
@@ -51,44 +69,106 @@ static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
     if (!vs_zone_askew(block->address, bytes) || start + bytes > block_end(block) || block->big) {
         return number;
     }
-    uint32_t rest = vs_block_cut(pool, number, start - block->address);
-    if (!rest) {
-        return number;
+    return cut_before(pool, number, start);
+}
+
+/* Does the large zone remember where its requests lay? Native ones are not placed at all. */
+static bool remembers(const struct vs_pool *pool, unsigned zone)
+{
+    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM;
+}
+
+/* Makes the part of a FREE block from `place` on (0: where it fits best) a block. */
+static int carve(struct vs_pool *pool, uint32_t found, uint64_t place, uint32_t units,
+                 enum vs_block_state state, uint32_t *number)
+{
+    vs_block_unlist(pool, found);
+    found = place ? cut_before(pool, found, place) : align(pool, found, units);
+    struct vs_block *block = block_at(pool, found);
+    if (block->units > units) {
+        uint32_t rest = vs_block_cut(pool, found, (uint64_t)units << UNIT_BITS);
+        if (rest) {
+            vs_block_list(pool, rest, BLOCK_FREE);
+        }
+        /* Without host memory for the rest the block keeps it. */
     }
-    vs_block_list(pool, number, BLOCK_FREE);
-    return rest;
+    block->state = (uint8_t)state;
+    int rc = vs_page_start_set(pool, found);
+    if (rc) {
+        vs_block_release(pool, found, BLOCK_FREE);
+        return rc;
+    }
+    vs_pool_live(pool, (int64_t)block_bytes(block));
+    pool->allocs++;
+    *number = found;
+    return 0;
+}
+
+/* The FREE block that all of a request at an address lies in; 0 if there is none, or a handle of
+ * several pages would have to be shared. */
+static uint32_t free_around(const struct vs_pool *pool, uint64_t address, uint32_t units)
+{
+    uint32_t number = vs_free_block_at(pool, address);
+    const struct vs_block *block = number ? block_at(pool, number) : NULL;
+    return block && !block->big && block->address <= address &&
+                   block_end(block) >= address + ((uint64_t)units << UNIT_BITS)
+               ? number
+               : 0;
+}
+
+/* Where it lay in the round before. -EAGAIN: it can't, or there is none. */
+static int try_expected(struct vs_pool *pool, uint32_t units, enum vs_block_state state,
+                        uint32_t *number, bool *expected)
+{
+    uint64_t place = vs_loops_expect(pool, units);
+    *expected = place != 0;
+    if (!place) {
+        return -EAGAIN;
+    }
+    uint32_t found = free_around(pool, place, units);
+    if (found) {
+        return carve(pool, found, place, units, state, number);
+    }
+    return viewable(pool, ZONE_LARGE, units) && vs_view_take_at(pool, units, place, number)
+               ? 0
+               : -EAGAIN;
+}
+
+static bool fences_pend(const struct vs_pool *pool)
+{
+    return pool->pending > 0 && atomic_load_explicit(&pool->epochs.freed, memory_order_relaxed) >
+                                    vs_epochs_available(&pool->epochs);
+}
+
+static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
+                      enum vs_block_state state, bool early, uint32_t *number)
+{
+    uint32_t fitted = units;
+    if (remembers(pool, name)) {
+        bool expected;
+        int rc = try_expected(pool, units, state, number, &expected);
+        if (rc != -EAGAIN) {
+            return rc;
+        }
+        if (early && expected && fences_pend(pool)) {
+            return -EBUSY;
+        }
+    }
+    uint32_t found = find_fit(pool, &pool->zones[name], name, &fitted);
+    if (found) {
+        return carve(pool, found, 0, fitted, state, number);
+    }
+    return viewable(pool, name, units) && vs_view_take(pool, units, number) ? 0 : -EAGAIN;
 }
 
 int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_block_state state,
-                uint32_t *number)
+                bool early, uint32_t *number)
 {
-    struct vs_zone *zone = &pool->zones[name];
-    int rc = -EAGAIN;
-
     pool_lock(pool);
     vs_blocks_drain(pool);
-    uint32_t found = find_fit(pool, zone, name, &units);
-    if (found) {
-        struct vs_block *block = block_at(pool, found);
-        vs_block_unlist(pool, found);
-        found = align(pool, found, units);
-        block = block_at(pool, found);
-        if (block->units > units) {
-            uint32_t rest = vs_block_cut(pool, found, (uint64_t)units << UNIT_BITS);
-            if (rest) {
-                vs_block_list(pool, rest, BLOCK_FREE);
-            }
-            /* Without host memory for the rest the block keeps it. */
-        }
-        block->state = (uint8_t)state;
-        rc = vs_page_start_set(pool, found);
-        if (rc) {
-            vs_block_release(pool, found, BLOCK_FREE);
-        } else {
-            vs_pool_live(pool, (int64_t)block_bytes(block));
-            pool->allocs++;
-            *number = found;
-        }
+    int rc = try_locked(pool, name, units, state, early, number);
+    if (rc == 0 && remembers(pool, name)) {
+        vs_loops_placed(pool, units, block_at(pool, *number)->address);
     }
     pool_unlock(pool);
     return rc;
@@ -135,12 +215,51 @@ static uint64_t limit_for(struct vs_pool *pool, uint64_t bytes)
     return limit;
 }
 
-static int grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                enum vs_block_state state, uint32_t *number)
+static int grow_zone(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                     enum vs_block_state state, uint32_t *number)
 {
     return pool->config.backing == VS_POOL_VMM
                ? vs_vmm_grow(pool, zone, units, limit, state, number)
                : vs_native_grow(pool, zone, units, limit, state, number);
+}
+
+/* The backing's growth, remembered where that is of use. */
+static int grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                enum vs_block_state state, uint32_t *number)
+{
+    int rc = grow_zone(pool, zone, units, limit, state, number);
+    if (rc == 0 && remembers(pool, zone)) {
+        pool_lock(pool);
+        vs_loops_placed(pool, units, block_at(pool, *number)->address);
+        pool_unlock(pool);
+    }
+    return rc;
+}
+
+/* For a request that would have to move pages: a view instead, with new memory for what free pages
+ * lack. */
+static int grow_or_view(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
+                        enum vs_block_state state, uint32_t *number)
+{
+    uint64_t bytes = page_up((uint64_t)units << UNIT_BITS), lacking;
+    pool_lock(pool);
+    uint64_t whole = pool->zones[ZONE_LARGE].free.whole;
+    bool grows = pool->reserved + bytes <= limit && pool->reserved + bytes <= pool->full_at;
+    pool_unlock(pool);
+    lacking = whole < bytes ? bytes - whole : 0;
+    if (!grows && viewable(pool, zone, units)) {
+        int rc = lacking > 0 ? vs_vmm_add(pool, lacking) : 0;
+        rc = rc ? rc : vs_view_make(pool, units, number);
+        if (rc == 0) {
+            pool_lock(pool);
+            vs_loops_placed(pool, units, block_at(pool, *number)->address);
+            pool_unlock(pool);
+        }
+        if (rc != -EAGAIN && rc != -ENOMEM) {
+            return rc;
+        }
+    }
+    return grow(pool, zone, units, limit, state, number);
 }
 
 static bool final(int rc)
@@ -170,8 +289,17 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
     bool first = true;
     unsigned naps = 0;
 
+    bool one_stream = zone == ZONE_LARGE && pool->ops.one_stream(pool->world);
+
     for (;; first = false) {
-        int rc = vs_zone_try(pool, zone, units, state, number);
+        int rc = vs_zone_try(pool, zone, units, state, first && one_stream, number);
+        if (rc == -EBUSY) {
+            rc = vs_zone_fences(pool);
+            if (rc < 0) {
+                return rc;
+            }
+            rc = vs_zone_try(pool, zone, units, state, false, number);
+        }
         if (rc != -EAGAIN) {
             return rc;
         }
@@ -194,7 +322,7 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
             }
             continue;
         }
-        rc = grow(pool, zone, units, limit_for(pool, bytes), state, number);
+        rc = grow_or_view(pool, zone, units, limit_for(pool, bytes), state, number);
         if (final(rc)) {
             return rc;
         }
