@@ -23,6 +23,23 @@ const struct scenario drive_scenarios[] = {
     {.name = "vmm, failures", .cap = 96 * MIB, .fail_permille = 30, .captures = true},
     {.name = "vmm, many failures, no slack", .cap = 64 * MIB, .fail_permille = 200, .tight = true},
     {.name = "vmm, no host memory", .cap = 96 * MIB, .sizes = DRIVE_POWER, .host_permille = 300},
+    {.name = "vmm, giants",
+     .cap = 1024 * MIB,
+     .sizes = DRIVE_GIANT,
+     .captures = true,
+     .holds = true},
+    {.name = "vmm, giants, cap tight, no slack",
+     .cap = 512 * MIB,
+     .sizes = DRIVE_GIANT,
+     .tight = true,
+     .captures = true},
+    {.name = "vmm, giants, calm", .cap = 768 * MIB, .sizes = DRIVE_GIANT, .calm = true},
+    {.name = "vmm, giants, failures",
+     .cap = 640 * MIB,
+     .sizes = DRIVE_GIANT,
+     .fail_permille = 30,
+     .captures = true},
+    {.name = "vmm, giants, the context ends", .cap = 512 * MIB, .sizes = DRIVE_GIANT, .gone = true},
     {.name = "vmm, the context ends", .cap = 96 * MIB, .gone = true},
     {.name = "native, shipped policy",
      .backing = VS_POOL_NATIVE,
@@ -92,6 +109,11 @@ static uint64_t draw_size(struct world *world, enum drive_sizes sizes)
         return power_size(choices, 4, 24);
     case DRIVE_FEW:
         return few[choose(choices, sizeof(few) / sizeof(few[0]))];
+    case DRIVE_GIANT: /* few of them, and much between them */
+        if (choose(choices, 4) == 0) {
+            return 64 * MIB + choose(choices, 2) * choose(choices, 100 * MIB);
+        }
+        return choose(choices, 2) ? power_size(choices, 10, 21) : MIB + choose(choices, 24 * MIB);
     default:
         if (choose(choices, 2)) {
             return 1 + choose(choices, 256 << 10);
@@ -234,6 +256,7 @@ const char *drive(const struct scenario *scenario, struct choices *choices, unsi
     world.fail_permille = scenario->fail_permille;
     world.host_permille = scenario->host_permille;
     world.cannot_order = scenario->cannot_order;
+    world.lend_permille = scenario->lend_permille;
     world_check(&world);
     while (world.breach[0] == '\0' && at < steps && (choices->state || choices->left)) {
         step(&world, scenario);

@@ -7,7 +7,7 @@
 
 #include "tests/unit/pool/world.h"
 
-enum drive_sizes { DRIVE_MIXED, DRIVE_SMALL, DRIVE_LARGE, DRIVE_POWER, DRIVE_FEW };
+enum drive_sizes { DRIVE_MIXED, DRIVE_SMALL, DRIVE_LARGE, DRIVE_POWER, DRIVE_FEW, DRIVE_GIANT };
 
 struct scenario {
     const char *name;
@@ -18,6 +18,7 @@ struct scenario {
     enum drive_sizes sizes;
     bool captures, holds, cannot_order, calm; /* calm: no trimming, decay, settling in between */
     uint32_t fail_permille, host_permille;    /* failures: of the device, of host memory */
+    uint32_t lend_permille;                   /* as of struct world */
     bool gone;                                /* the context ends with blocks live */
 };
 
