@@ -20,16 +20,14 @@ _Static_assert(offsetof(struct vs_gauges, pool_live) + sizeof(struct vs_gauge) -
 
 static _Atomic uint32_t lanes_given;
 
-/* 0: none yet. Threads that never allocate take none, so that neighbours seldom share one. */
-static __thread uint32_t own_lane __attribute__((tls_model("initial-exec")));
+/* Threads that never allocate take none, so that neighbours seldom share one. */
+__thread uint32_t vs_gauges_own_lane __attribute__((tls_model("initial-exec")));
 
-uint32_t vs_gauges_lane(void)
+uint32_t vs_gauges_lane_new(void)
 {
-    if (own_lane == 0) {
-        own_lane =
-            atomic_fetch_add_explicit(&lanes_given, 1, memory_order_relaxed) % VS_GAUGE_LANES + 1;
-    }
-    return own_lane - 1;
+    vs_gauges_own_lane =
+        atomic_fetch_add_explicit(&lanes_given, 1, memory_order_relaxed) % VS_GAUGE_LANES + 1;
+    return vs_gauges_own_lane - 1;
 }
 
 static uint64_t load(const _Atomic uint64_t *word)
@@ -266,6 +264,58 @@ void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *chan
     vs_lock_drop(&lane->lock);
     if (ended) {
         drain(gauges, change->t_ns);
+    }
+}
+
+/*
+ * exact() and take_turn() for the case that nearly every call is: the same lane as before, and
+ * nothing that the timeline wants to know. False: not this case, and nothing was done.
+ */
+__attribute__((always_inline)) static inline bool
+at_once(struct vs_gauges *gauges, bool is_alloc, uint64_t bytes, uint64_t t_ns, uint32_t lane,
+        const struct vs_timeline *timeline, uint32_t device)
+{
+    vs_lock_take(&gauges->lock);
+    uint64_t live = load(&gauges->live.now) + (is_alloc ? bytes : -bytes);
+    uint64_t pool = load(&gauges->pool_live.now) + (is_alloc ? bytes : -bytes);
+    if (__builtin_expect(is_collecting(gauges) || gauges->last_lane != lane ||
+                             (is_alloc && (int64_t)live > (int64_t)load(&gauges->live.peak)) ||
+                             (is_alloc && (int64_t)pool > (int64_t)load(&gauges->pool_live.peak)) ||
+                             !vs_timeline_quiet(timeline, device, t_ns, shown(live)),
+                         0)) {
+        vs_lock_drop(&gauges->lock);
+        return false;
+    }
+    store(&gauges->live.now, live);
+    store(&gauges->pool_live.now, pool);
+    gauges->score -= gauges->score > 0;
+    if (is_alloc) {
+        add_to(&gauges->calls.allocs, 1);
+        add_to(&gauges->calls.alloc_bytes, bytes);
+    } else {
+        add_to(&gauges->calls.frees, 1);
+    }
+    vs_lock_drop(&gauges->lock);
+    return true;
+}
+
+void vs_gauges_pool_alloc(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns,
+                          struct vs_timeline *timeline, uint32_t device)
+{
+    uint32_t lane = vs_gauges_lane();
+    if (is_collecting(gauges) || !at_once(gauges, true, bytes, t_ns, lane, timeline, device)) {
+        struct vs_gauge_change change = {VS_GAUGE_ALLOC, bytes, t_ns, VS_KIND_POOL, lane};
+        vs_gauges_live(gauges, &change, timeline, device);
+    }
+}
+
+void vs_gauges_pool_free(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns,
+                         struct vs_timeline *timeline, uint32_t device)
+{
+    uint32_t lane = vs_gauges_lane();
+    if (is_collecting(gauges) || !at_once(gauges, false, bytes, t_ns, lane, timeline, device)) {
+        struct vs_gauge_change change = {VS_GAUGE_FREE, bytes, t_ns, VS_KIND_POOL, lane};
+        vs_gauges_live(gauges, &change, timeline, device);
     }
 }
 

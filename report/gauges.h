@@ -87,12 +87,28 @@ struct vs_gauge_change {
     uint32_t lane; /* the calling thread's */
 };
 
+/* The calling thread's lane, from 1; 0: none yet. */
+extern __thread uint32_t vs_gauges_own_lane
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+uint32_t vs_gauges_lane_new(void);
+
 /* The calling thread's lane. */
-uint32_t vs_gauges_lane(void);
+static inline uint32_t vs_gauges_lane(void)
+{
+    uint32_t lane = vs_gauges_own_lane;
+
+    return __builtin_expect(lane != 0, 1) ? lane - 1 : vs_gauges_lane_new();
+}
 
 /* Makes the change, and tells the timeline of the device. */
 void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
                     struct vs_timeline *timeline, uint32_t device);
+
+/* The same of pool memory, whose calls are the most by far: of the calling thread's lane. */
+void vs_gauges_pool_alloc(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns,
+                          struct vs_timeline *timeline, uint32_t device);
+void vs_gauges_pool_free(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns,
+                         struct vs_timeline *timeline, uint32_t device);
 
 /* What the pools hold: moves reserved, used and the kind "pool". */
 void vs_gauges_reserved(struct vs_gauges *gauges, int64_t bytes, uint64_t t_ns,

@@ -75,11 +75,20 @@ static void untracked(uint64_t bytes)
     count(&ledger->untracked_bytes, bytes);
 }
 
-static void count_call(const struct vs_alloc *alloc, enum vs_gauge_call call, uint64_t t_ns)
+__attribute__((always_inline)) static inline void count_call(const struct vs_alloc *alloc,
+                                                             enum vs_gauge_call call, uint64_t t_ns)
 {
+    struct vs_gauges *gauges = &ledger->device[alloc->device].gauges;
+    if (__builtin_expect(alloc->kind == VS_KIND_POOL, 1) && call == VS_GAUGE_ALLOC) {
+        vs_gauges_pool_alloc(gauges, alloc->bytes, t_ns, &ledger->timeline, alloc->device);
+        return;
+    }
+    if (__builtin_expect(alloc->kind == VS_KIND_POOL, 1) && call == VS_GAUGE_FREE) {
+        vs_gauges_pool_free(gauges, alloc->bytes, t_ns, &ledger->timeline, alloc->device);
+        return;
+    }
     struct vs_gauge_change change = {call, alloc->bytes, t_ns, alloc->kind, vs_gauges_lane()};
-    vs_gauges_live(&ledger->device[alloc->device].gauges, &change, &ledger->timeline,
-                   alloc->device);
+    vs_gauges_live(gauges, &change, &ledger->timeline, alloc->device);
 }
 
 /* rare is held. */

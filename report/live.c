@@ -178,7 +178,8 @@ struct vs_live *vs_live_open(void)
 
 /* What points to the entry of one allocation, NULL if it is not there; locks its shard in either
  * case. */
-static struct entry **lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
+__attribute__((always_inline)) static inline struct entry **
+lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
 {
     *shard = shard_of(live, address);
     vs_lock_take(&(*shard)->lock);

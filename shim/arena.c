@@ -42,24 +42,58 @@ static bool nap(uint64_t until)
     return vs_sys_clock(CLOCK_MONOTONIC) < until;
 }
 
-static _Atomic uint32_t *users_here(struct vs_arena *arena)
+/* ---- users ----------------------------------------------------------------------------------- */
+
+static long membarrier(int command)
 {
-    return &arena->lanes[vs_arena_lane() % VS_ARENA_LANES].users;
+#ifdef SYS_membarrier
+    return VS_SYS(SYS_membarrier, command, 0, 0);
+#else
+    (void)command;
+    return -ENOSYS;
+#endif
 }
 
-static bool enter(struct vs_arena *arena)
+/* Of <linux/membarrier.h>, which may be older than the kernel. */
+enum { BARRIER_EXPEDITED = 8, BARRIER_REGISTER = 16 };
+
+/* A thread that has ended leaves its id behind; who has got that since has got the lane. */
+static bool take_lane(_Atomic int32_t *owner, int32_t self, int32_t process)
 {
-    atomic_fetch_add_explicit(users_here(arena), 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&arena->state, memory_order_seq_cst) == VS_ARENA_ALIVE) {
+    int32_t before = atomic_load_explicit(owner, memory_order_relaxed);
+
+    if (before == self) {
         return true;
     }
-    vs_arena_leave(arena);
-    return false;
+    if (before != 0 && VS_SYS(SYS_tgkill, process, before, 0) != -ESRCH) {
+        return false;
+    }
+    return atomic_compare_exchange_strong(owner, &before, self);
+}
+
+void vs_arena_lane_choose(struct vs_arenas *arenas)
+{
+    int32_t self = (int32_t)VS_SYS(SYS_gettid), process = vs_sys_getpid();
+    uint32_t lane = VS_ARENA_OWN_LANES;
+
+    /* A vfork child shares the lane of the thread that waits for it, or has none of its own. */
+    for (uint32_t i = 0; arenas->one_sided && vs_process_is_owner() && i < VS_ARENA_OWN_LANES;
+         i++) {
+        if (take_lane(&arenas->owner[i], self, process)) {
+            lane = i;
+            break;
+        }
+    }
+    if (lane == VS_ARENA_OWN_LANES) {
+        lane += vs_arena_lane() % (VS_ARENA_LANES - VS_ARENA_OWN_LANES);
+    }
+    vs_arena_here.lane = lane;
+    vs_arena_here.arenas = arenas;
 }
 
 static bool enter_if(struct vs_arena *arena, uint64_t identity)
 {
-    if (!enter(arena)) {
+    if (!vs_arena_enter(arena)) {
         return false;
     }
     if (atomic_load_explicit(&arena->identity, memory_order_relaxed) == identity) {
@@ -71,7 +105,7 @@ static bool enter_if(struct vs_arena *arena, uint64_t identity)
 
 void vs_arena_leave(struct vs_arena *arena)
 {
-    atomic_fetch_sub_explicit(users_here(arena), 1, memory_order_release);
+    vs_arena_count_out(arena);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -93,6 +127,7 @@ static struct vs_arenas *arenas_here(void)
 
         arenas->device[i].limit = limit == 0 ? UINT64_MAX : limit;
     }
+    arenas->one_sided = membarrier(BARRIER_REGISTER) == 0;
     if (!atomic_compare_exchange_strong(&vs_process_page()->arenas, &expected, arenas)) {
         vs_sys_unmap(arenas, sizeof(*arenas));
         arenas = expected;
@@ -239,7 +274,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
         give_place_back(arena);
         return false;
     }
-    atomic_fetch_add_explicit(users_here(arena), 1, memory_order_seq_cst);
+    vs_arena_count_in(arena);
     atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
     vs_say(VS_SAY_DECISION, "device %d: pool with %s backing", device,
            arena->backing == VS_POOL_VMM ? "vmm" : "native");
@@ -266,9 +301,10 @@ static bool lives(const struct vs_entries *real, CUcontext context, CUdevice dev
 }
 
 /* 1: the place is stale, ask again. 0: *out, which may be NULL. */
-static int find_or_make(const struct vs_guard *guard, struct vs_place place,
-                        struct vs_place_note *note, uint64_t *until, struct vs_arena **out)
+static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note, uint64_t *until,
+                        struct vs_arena **out)
 {
+    struct vs_place place = note->place;
     struct vs_arenas *arenas = arenas_here();
     struct vs_arena *arena = NULL;
 
@@ -310,30 +346,51 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place place,
     return 0;
 }
 
-struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard)
+/* What was noted is not, or no longer, an arena that can be used. */
+__attribute__((noinline)) static struct vs_arena *of_thread_slow(const struct vs_guard *guard)
 {
+    const struct vs_arenas *arenas;
     struct vs_place_note *note;
     struct vs_arena *arena;
     struct vs_place place;
     uint64_t until = 0;
 
-    if (!guard->counts || !vs_process_counts() ||
-        !atomic_load_explicit(&vs_process_page()->pool_on, memory_order_relaxed)) {
-        return NULL;
-    }
     do {
-        place = vs_place_of_thread_noted(&guard->driver->real, &note);
+        note = vs_place_noted(&guard->driver->real, &place);
         if (note == NULL) {
             return NULL;
         }
         arena = note->about;
-        /* What was noted before a fork is the parent's. */
-        if (__builtin_expect(arena != NULL && arena->arenas == arenas_now(), 1) &&
-            enter_if(arena, place.context)) {
+        arenas = arenas_now();
+        if (arena != NULL && arenas != NULL && arena->arenas == arenas &&
+            enter_if(arena, note->place.context)) {
             return arena;
         }
-    } while (find_or_make(guard, place, note, &until, &arena) != 0);
+    } while (find_or_make(guard, note, &until, &arena) != 0);
     return arena;
+}
+
+struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard)
+{
+    struct vs_place_note *note;
+    struct vs_arena *arena;
+    struct vs_place place;
+
+    if (!guard->counts || !vs_process_counts() ||
+        !atomic_load_explicit(&vs_process_page()->pool_on, memory_order_relaxed)) {
+        return NULL;
+    }
+    note = vs_place_noted(&guard->driver->real, &place);
+    if (note == NULL) {
+        return NULL;
+    }
+    arena = note->about;
+    /* What was noted before a fork is the parent's. */
+    if (__builtin_expect(arena != NULL && arena->arenas == arenas_now(), 1) &&
+        enter_if(arena, note->place.context)) {
+        return arena;
+    }
+    return of_thread_slow(guard);
 }
 
 /* ---- by address ------------------------------------------------------------------------------ */
@@ -362,7 +419,7 @@ struct vs_arena *vs_arena_of_address(CUdeviceptr address)
         if (arena == NULL) {
             return NULL;
         }
-        if (__builtin_expect(enter(arena), 1)) {
+        if (__builtin_expect(vs_arena_enter(arena), 1)) {
             return arena;
         }
         /* Its context is about to end, or to stay: then there is an answer soon. */
@@ -383,7 +440,7 @@ void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data
     for (uint32_t i = 0; i < count; i++) {
         struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
 
-        if (enter(arena)) {
+        if (vs_arena_enter(arena)) {
             visit(arena, data);
             vs_arena_leave(arena);
         }
@@ -424,6 +481,15 @@ struct vs_place vs_arena_place(const struct vs_arena *arena)
 }
 
 /* ---- the end of a context -------------------------------------------------------------------- */
+
+/* After the state was changed: from here on a user is seen in its count, or sees the state. */
+static void see_users(const struct vs_arenas *arenas)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (arenas->one_sided) {
+        membarrier(BARRIER_EXPEDITED);
+    }
+}
 
 static uint32_t users_of(struct vs_arena *arena)
 {
@@ -490,6 +556,7 @@ struct vs_arena *vs_arena_context_goes(uint64_t identity)
     if (state != VS_ARENA_ALIVE) {
         return NULL;
     }
+    see_users(arenas);
     until = deadline();
     while (users_of(arena) != 0) {
         if (!nap(until)) {

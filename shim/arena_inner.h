@@ -9,6 +9,11 @@
  * Only ALIVE arenas take users. A user first counts itself in, then looks at the state; whoever
  * ends an arena first changes the state, then looks at the counts: one of the two sees the other.
  *
+ * Counting must cost next to nothing: most threads have a lane of their own, in which they count
+ * with plain stores. What would take a barrier in each of them, whoever ends an arena does for all:
+ * membarrier, between the state and the counts. Where the kernel has none, or more threads allocate
+ * than there are such lanes, threads share lanes and count with locked instructions.
+ *
  * Locks: arenas->making, under which page->contexts (place.c) is taken; arenas->map.writing, a
  * leaf. Neither is held across a driver call.
  */
@@ -20,8 +25,9 @@
 #include "shim/arena.h"
 
 enum {
-    VS_ARENAS = 255, /* at once; one byte names them */
-    VS_ARENA_LANES = 64,
+    VS_ARENAS = 255,          /* at once; one byte names them */
+    VS_ARENA_OWN_LANES = 112, /* of one thread each */
+    VS_ARENA_LANES = 128,
     VS_ARENA_ENDING = 64, /* contexts that end at the same time; more than that are not looked at */
     VS_ARENA_PATIENCE_MS = 1000
 };
@@ -61,31 +67,34 @@ enum vs_arena_state {
 
 struct vs_arena_lane {
     _Atomic uint32_t users;
-} __attribute__((aligned(64)));
+} __attribute__((aligned(128))); /* processors fetch lines in pairs */
 
 struct vs_arena {
+    /* Read by every allocation and free, written seldom. */
     _Atomic uint32_t state;
     unsigned number; /* 1 … VS_ARENAS, as in the map */
     struct vs_arenas *arenas;
     _Atomic uint64_t identity; /* of the owning context (place.h) */
-    CUcontext context;
-    CUdevice device;
-    const struct vs_driver *driver;
-    struct vs_arena_device *charge;
-    enum vs_pool_backing backing;
-    bool direct_rdma; /* vmm: memory that a NIC may reach */
     struct vs_pool *pool;
-    uint64_t trim_above;      /* as the pool's configuration has it */
+    uint64_t trim_above; /* as the pool's configuration has it */
+    CUdevice device;
+    enum vs_pool_backing backing;
+    const struct vs_driver *driver;
+    CUcontext context;
+    _Atomic bool unfit;      /* the driver's memory does not begin on pages */
+    bool direct_rdma;        /* vmm: memory that a NIC may reach */
+    struct vs_fences fences; /* what is read often comes first in it */
+    struct vs_arena_device *charge;
     _Atomic int64_t reserved; /* as the pool says */
     _Atomic uint64_t charged; /* what of it is charged to the cap */
     _Atomic uint64_t wait_ns; /* of the host, for fences */
-    _Atomic bool unfit;       /* the driver's memory does not begin on pages */
     _Atomic bool stay;        /* a user would not leave: never to be used again */
-    struct vs_fences fences;
     struct vs_arena_lane lanes[VS_ARENA_LANES];
 };
 
 struct vs_arenas {
+    bool one_sided; /* the kernel makes the barrier: lanes can be a thread's own */
+    _Atomic int32_t owner[VS_ARENA_OWN_LANES]; /* thread ids, of dead ones too; 0: nobody's yet */
     struct vs_lock making;
     CUcontext ending[VS_ARENA_ENDING]; /* handles, under making */
     _Atomic uint32_t count;            /* places of the table in use, once or now */
@@ -96,13 +105,16 @@ struct vs_arenas {
 
 /* What the calling thread's last call into a pool met. */
 struct vs_arena_thread {
-    uint32_t number; /* of the thread, from 1; 0: none yet */
-    bool permitted;  /* may call the driver: no thread of the driver's that runs host functions */
-    int32_t error;   /* CUresult of the last driver call that failed */
-    bool capped;     /* the cap said no, the last time that memory was asked for */
-    bool slow;       /* the driver was asked for memory, or given some */
+    uint32_t number;                /* of the thread, from 1; 0: none yet */
+    uint32_t lane;                  /* in which it counts itself in and out … */
+    const struct vs_arenas *arenas; /* … of these; a child after fork has others */
+    bool permitted; /* may call the driver: no thread of the driver's that runs host functions */
+    int32_t error;  /* CUresult of the last driver call that failed */
+    bool capped;    /* the cap said no, the last time that memory was asked for */
+    bool slow;      /* the driver was asked for memory, or given some */
 };
-extern __thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
+extern __thread struct vs_arena_thread vs_arena_here
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 uint32_t vs_arena_lane_new(void);
 
@@ -112,6 +124,55 @@ static inline uint32_t vs_arena_lane(void)
     uint32_t number = vs_arena_here.number;
 
     return __builtin_expect(number != 0, 1) ? number : vs_arena_lane_new();
+}
+
+/* Chooses this thread's lane of these arenas. */
+void vs_arena_lane_choose(struct vs_arenas *arenas);
+
+static inline bool vs_arena_lane_is_own(uint32_t lane)
+{
+    return __builtin_expect(lane < VS_ARENA_OWN_LANES, 1);
+}
+
+static inline void vs_arena_count_in(struct vs_arena *arena)
+{
+    struct vs_arena_thread *here = &vs_arena_here;
+    _Atomic uint32_t *users;
+
+    if (__builtin_expect(here->arenas != arena->arenas, 0)) {
+        vs_arena_lane_choose(arena->arenas);
+    }
+    users = &arena->lanes[here->lane].users;
+    if (vs_arena_lane_is_own(here->lane)) {
+        atomic_store_explicit(users, atomic_load_explicit(users, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst); /* the other half: see_users */
+    } else {
+        atomic_fetch_add_explicit(users, 1, memory_order_seq_cst);
+    }
+}
+
+static inline void vs_arena_count_out(struct vs_arena *arena)
+{
+    _Atomic uint32_t *users = &arena->lanes[vs_arena_here.lane].users;
+
+    if (vs_arena_lane_is_own(vs_arena_here.lane)) {
+        atomic_store_explicit(users, atomic_load_explicit(users, memory_order_relaxed) - 1,
+                              memory_order_release);
+    } else {
+        atomic_fetch_sub_explicit(users, 1, memory_order_release);
+    }
+}
+
+static inline bool vs_arena_enter(struct vs_arena *arena)
+{
+    vs_arena_count_in(arena);
+    if (__builtin_expect(
+            atomic_load_explicit(&arena->state, memory_order_seq_cst) == VS_ARENA_ALIVE, 1)) {
+        return true;
+    }
+    vs_arena_count_out(arena);
+    return false;
 }
 
 /* The ops of every arena; the world is the arena. */

@@ -181,7 +181,7 @@ void vs_capture_begins(struct vs_capture_call *call, const struct vs_guard *guar
         vs_fence_close_all();
     }
     let_frees_synchronize();
-    pthread_mutex_lock(&vs_process_page()->gate);
+    vs_lock_take(&vs_process_page()->gate);
 }
 
 void vs_capture_begun(const struct vs_capture_call *call, CUresult result)
@@ -202,13 +202,13 @@ void vs_capture_begun(const struct vs_capture_call *call, CUresult result)
         }
         vs_lock_drop(&captures->lock);
     }
-    pthread_mutex_unlock(&vs_process_page()->gate);
+    vs_lock_drop(&vs_process_page()->gate);
 }
 
 /* A capture is over: what was freed in its context meanwhile can have its fence. */
 static void after_end(void)
 {
-    vs_fence_freed();
+    vs_fence_reopen();
     vs_fence_close_all();
 }
 
@@ -246,7 +246,7 @@ void vs_capture_ended(const struct vs_capture_call *call)
         return;
     }
     /* With the gate none begins on this stream between the question and what it changes. */
-    pthread_mutex_lock(&vs_process_page()->gate);
+    vs_lock_take(&vs_process_page()->gate);
     over = !driver_says_capturing(&call->guard->driver->real, call->stream, call->twin, true);
     vs_lock_take(&captures->lock);
     if (over && call->born != 0) {
@@ -259,7 +259,7 @@ void vs_capture_ended(const struct vs_capture_call *call)
         tell(captures);
     }
     vs_lock_drop(&captures->lock);
-    pthread_mutex_unlock(&vs_process_page()->gate);
+    vs_lock_drop(&vs_process_page()->gate);
     if (over) {
         after_end();
     }
@@ -307,12 +307,12 @@ void vs_capture_joins(struct vs_capture_call *call, const struct vs_guard *guard
         call->guard = NULL; /* nothing changes for its context */
         return;
     }
-    pthread_mutex_lock(&vs_process_page()->gate);
+    vs_lock_take(&vs_process_page()->gate);
     vs_lock_take(&captures->lock);
     call->born = add(captures, stream, twin, context, true);
     captures->lost_joined = captures->lost_joined || call->born == 0;
     vs_lock_drop(&captures->lock);
-    pthread_mutex_unlock(&vs_process_page()->gate);
+    vs_lock_drop(&vs_process_page()->gate);
 }
 
 void vs_capture_joined(const struct vs_capture_call *call)
@@ -329,7 +329,7 @@ void vs_capture_joined(const struct vs_capture_call *call)
         drop(captures, i);
     }
     vs_lock_drop(&captures->lock);
-    vs_fence_freed(); /* what was freed meanwhile has no fence; the next submission sees to it */
+    vs_fence_reopen(); /* what was freed meanwhile has no fence; the next submission sees to it */
 }
 
 /* The youngest row when the context began to go. */
@@ -355,5 +355,5 @@ void vs_capture_context_gone(CUcontext context)
         }
     }
     vs_lock_drop(&captures->lock);
-    vs_fence_freed();
+    vs_fence_reopen();
 }

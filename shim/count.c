@@ -9,9 +9,9 @@
 #include "shim/place.h"
 #include "shim/process.h"
 
-bool vs_count_allowed(const struct vs_guard *guard)
+bool vs_count_arms(const struct vs_guard *guard)
 {
-    if (__builtin_expect(vs_process_state() == VS_PROCESS_ARMED, 1) || !guard->counts) {
+    if (!guard->counts) {
         return true;
     }
     if (vs_process_state() == VS_PROCESS_UNARMED) {

@@ -7,9 +7,16 @@
 #include "report/ledger.h"
 #include "shim/guard.h"
 #include "shim/place.h"
+#include "shim/process.h"
+
+/* The slow half of vs_count_allowed. */
+bool vs_count_arms(const struct vs_guard *guard);
 
 /* False where no memory may be taken: a cap was refused. Arms the shim where nothing has yet. */
-bool vs_count_allowed(const struct vs_guard *guard);
+static inline bool vs_count_allowed(const struct vs_guard *guard)
+{
+    return __builtin_expect(vs_process_state() == VS_PROCESS_ARMED, 1) || vs_count_arms(guard);
+}
 
 /* Opens the body of a hook that allocates, after VS_HOOK_ENTER: refused memory returns at once. */
 #define VS_COUNT_ALLOW()                                                                           \

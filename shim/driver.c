@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static struct vs_driver *current;
+struct vs_driver *vs_driver_current;
 static bool second_seen;
 
 static const struct {
@@ -160,7 +160,7 @@ static const struct vs_driver *build(const struct vs_elf_object *object)
 #undef CHAIN
 #undef FIND
     syscall(SYS_mprotect, driver, sizeof(*driver), PROT_READ);
-    if (!__atomic_compare_exchange_n(&current, &expected, driver, false, __ATOMIC_ACQ_REL,
+    if (!__atomic_compare_exchange_n(&vs_driver_current, &expected, driver, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {
         syscall(SYS_munmap, driver, sizeof(*driver));
         return expected;
@@ -195,20 +195,16 @@ static int visit(const struct vs_elf_object *object, void *arg)
     return 1;
 }
 
-const struct vs_driver *vs_driver_get(void)
+const struct vs_driver *vs_driver_find(void)
 {
-    struct vs_driver *driver = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
     struct wanted wanted = {.address = NULL};
 
-    if (__builtin_expect(driver != NULL, 1)) {
-        return driver;
-    }
     return vs_elf_each(visit, &wanted) == 1 ? build(&wanted.found) : NULL;
 }
 
 void *vs_driver_substitute(void *pointer)
 {
-    const struct vs_driver *driver = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+    const struct vs_driver *driver = __atomic_load_n(&vs_driver_current, __ATOMIC_ACQUIRE);
 
     if (pointer == NULL || vs_elf_is_ours(pointer)) {
         return pointer;
@@ -238,7 +234,7 @@ void *vs_driver_substitute(void *pointer)
 void vs_driver_pin(void)
 {
     static bool pinned;
-    const struct vs_driver *driver = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+    const struct vs_driver *driver = __atomic_load_n(&vs_driver_current, __ATOMIC_ACQUIRE);
     void *(*open)(const char *, int);
 
     if (driver == NULL || __atomic_load_n(&pinned, __ATOMIC_RELAXED)) {

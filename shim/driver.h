@@ -26,9 +26,20 @@ struct vs_driver {
     } map[VS_DRIVER_MAP_SIZE];
 };
 
+/* Read by vs_driver_get(); NULL until a driver was seen. */
+extern struct vs_driver *vs_driver_current __attribute__((visibility("hidden")));
+
+/* Searches the loaded objects. */
+const struct vs_driver *vs_driver_find(void);
+
 /* The driver, or NULL as long as no libcuda.so.1 is loaded in our namespace. The fast path is one
  * load; without a driver each call searches the loaded objects. */
-const struct vs_driver *vs_driver_get(void);
+static inline const struct vs_driver *vs_driver_get(void)
+{
+    const struct vs_driver *driver = __atomic_load_n(&vs_driver_current, __ATOMIC_ACQUIRE);
+
+    return __builtin_expect(driver != NULL, 1) ? driver : vs_driver_find();
+}
 
 /* The hook for a pointer that a real look-up returned, or the pointer itself. Discovers the driver
  * if the pointer lies in one. NULL gives NULL. */

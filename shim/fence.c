@@ -53,6 +53,10 @@ void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUc
     fences->real = real;
     fences->context = context;
     fences->copies = vs_copies_of(context);
+    fences->copies_pending = vs_copies_pending_of(fences->copies);
+    fences->always_wait =
+        vs_arm_resolved()->strict_free == VS_STRICT_FREE_ON || !has_context_events(real);
+    fences->never_wait = vs_arm_resolved()->strict_free == VS_STRICT_FREE_OFF;
 }
 
 void vs_fences_fini(struct vs_fences *fences, bool alive)
@@ -65,6 +69,7 @@ void vs_fences_fini(struct vs_fences *fences, bool alive)
     }
     vs_copies_forget(fences->copies, fences->real, alive);
     fences->copies = NULL;
+    fences->copies_pending = vs_copies_pending_of(NULL);
 }
 
 /* Made when it is first wanted. */
@@ -111,16 +116,16 @@ static CUresult wait_for_context(struct vs_fences *fences);
 static int with_gate(struct vs_fences *fences, CUresult (*call)(CUcontext, CUevent), CUevent event,
                      CUresult *error)
 {
-    pthread_mutex_t *gate = &vs_process_page()->gate;
+    struct vs_lock *gate = &vs_process_page()->gate;
     CUresult result;
 
-    pthread_mutex_lock(gate);
+    vs_lock_take(gate);
     if (vs_capture_in(fences->context) && !(vs_test_faults() & VS_POOL_RECORD_IN_CAPTURE)) {
-        pthread_mutex_unlock(gate);
+        vs_lock_drop(gate);
         return 1;
     }
     result = call(fences->context, event);
-    pthread_mutex_unlock(gate);
+    vs_lock_drop(gate);
     /* A capture that was begun behind our back: it is lost, as it would be by the driver's word. */
     return is_capture_error(result) ? 1 : fault(fences, result, error);
 }
@@ -193,14 +198,14 @@ int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error)
     return ask(fences, fences->real->cuEventSynchronize, fence, error);
 }
 
-CUresult vs_fences_legal(struct vs_fences *fences)
+CUresult vs_fences_ask_legal(struct vs_fences *fences)
 {
     int32_t broken = atomic_load_explicit(&fences->broken, memory_order_relaxed);
     const struct vs_entries *real = fences->real;
     CUevent event;
     CUresult result;
 
-    if (__builtin_expect(broken == 0 && !vs_capture_active(), 1) || real->cuEventQuery == NULL) {
+    if ((broken == 0 && !vs_capture_active()) || real->cuEventQuery == NULL) {
         return CUDA_SUCCESS;
     }
     result = event_at(fences, &fences->probe, &event);
@@ -219,11 +224,6 @@ CUresult vs_fences_legal(struct vs_fences *fences)
         atomic_compare_exchange_strong(&fences->broken, &broken, 0);
     }
     return result;
-}
-
-bool vs_fences_capturing(const struct vs_fences *fences)
-{
-    return vs_capture_in(fences->context);
 }
 
 /* Waits as the driver's free does, by a free: legal in every capture (in the relaxed mode). */
@@ -308,17 +308,13 @@ static CUresult wait_for_all(struct vs_fences *fences)
     return result;
 }
 
-CUresult vs_fences_strict(struct vs_fences *fences)
+CUresult vs_fences_wait_strict(struct vs_fences *fences)
 {
-    int strict = vs_arm_resolved()->strict_free;
     bool whole = false;
     CUresult result;
 
-    if (__builtin_expect(strict == VS_STRICT_FREE_ON || !has_context_events(fences->real), 0)) {
+    if (fences->always_wait) {
         return wait_for_all(fences);
-    }
-    if (__builtin_expect(strict == VS_STRICT_FREE_OFF || !vs_copies_any(fences->copies), 1)) {
-        return CUDA_SUCCESS;
     }
     result = vs_copies_wait(fences->copies, fences->real, &whole);
     if (whole) {

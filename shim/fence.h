@@ -17,6 +17,7 @@
 #define VS_SHIM_FENCE_H
 
 #include "pool/ops.h"
+#include "shim/capture.h"
 #include "shim/guard.h"
 #include "shim/process.h"
 
@@ -26,16 +27,19 @@ enum vs_unclosed { VS_CLOSED, VS_UNCLOSED, VS_CLOSING };
 struct vs_fences {
     const struct vs_entries *real;
     CUcontext context;
-    _Atomic(CUevent) events[VS_POOL_FENCES];
-    _Atomic(CUevent) probe; /* never recorded: its query is as legal as a cuMemAlloc */
     _Atomic int32_t broken; /* a sticky CUresult was seen, here or elsewhere; 0: none */
+    bool always_wait;       /* a free waits for everything: an old driver, or STRICT_FREE=on */
+    bool never_wait;        /* STRICT_FREE=off */
     _Atomic bool unwaited;  /* old drivers: a free could not wait, for a capture was active */
+    const _Atomic uint32_t *copies_pending; /* of copies, below */
+    _Atomic(CUevent) probe; /* never recorded: its query is as legal as a cuMemAlloc */
     /* Fences are numbered as they are recorded, from 1 or from where an earlier context left off;
      * the n-th has the pool's number n - 1 modulo VS_POOL_FENCES. */
     _Atomic uint64_t begun, recorded;
     _Atomic uint64_t owed, passed, given_up; /* of fence_owed.c */
     /* Copies to host memory that nothing is known to have waited for yet: see fence_copies.h. */
     struct vs_fence_copies *copies;
+    _Atomic(CUevent) events[VS_POOL_FENCES];
 };
 
 void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context);
@@ -50,28 +54,63 @@ int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error);
 bool vs_fences_one_stream(struct vs_fences *fences);
 
+/* The slow halves of what follows. */
+CUresult vs_fences_ask_legal(struct vs_fences *fences);
+CUresult vs_fences_wait_strict(struct vs_fences *fences);
+
 /* What the driver would answer to a plain allocation or free now: capture legality (only asked
  * while a capture is active in the process) and sticky errors (only once the context is known to be
  * broken). CUDA_SUCCESS: go on. Invalidates a capture exactly where the driver's own call would. */
-CUresult vs_fences_legal(struct vs_fences *fences);
+static inline CUresult vs_fences_legal(struct vs_fences *fences)
+{
+    if (__builtin_expect(!vs_capture_active() &&
+                             atomic_load_explicit(&fences->broken, memory_order_relaxed) == 0,
+                         1)) {
+        return CUDA_SUCCESS;
+    }
+    return vs_fences_ask_legal(fences);
+}
 
 /* Is a stream of this context capturing? (allocation then takes only memory seen free) */
-bool vs_fences_capturing(const struct vs_fences *fences);
+static inline bool vs_fences_capturing(const struct vs_fences *fences)
+{
+    return vs_capture_active() && vs_capture_in(fences->context);
+}
 
 /* Rule 5, at a plain free, before it: waits where VRAMSHIM_STRICT_FREE says so. */
-CUresult vs_fences_strict(struct vs_fences *fences);
+static inline CUresult vs_fences_strict(struct vs_fences *fences)
+{
+    if (__builtin_expect(
+            !fences->always_wait &&
+                (atomic_load_explicit(fences->copies_pending, memory_order_acquire) == 0 ||
+                 fences->never_wait),
+            1)) {
+        return CUDA_SUCCESS;
+    }
+    return vs_fences_wait_strict(fences);
+}
 
-/* A plain free was done, and is in the pool's open epoch: call it after that. */
+/*
+ * A plain free was done, and is in the pool's open epoch: call it after that.
+ *
+ * Either the thread that is closing sees the free, or we see that it is closing. It stores the flag
+ * and then asks the pool for frees; a free that is the first of its epoch writes that
+ * (pool/epochs.c) and then reads the flag: all four in one order (seq_cst), which costs nothing on
+ * the way of a free that is not the first. Such a one read its epoch before the flag, so whoever
+ * closes later covers it, and whoever recorded a fence for that epoch did so after it.
+ */
 static inline void vs_fence_freed(void)
 {
     struct vs_process_page *page = vs_process_page();
 
-    /* Either the thread that is closing sees the free, or we see that it is closing. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&page->unclosed, memory_order_relaxed) != VS_UNCLOSED) {
-        atomic_store_explicit(&page->unclosed, VS_UNCLOSED, memory_order_seq_cst);
+    if (atomic_load_explicit(&page->unclosed, memory_order_seq_cst) != VS_UNCLOSED) {
+        atomic_store_explicit(&page->unclosed, VS_UNCLOSED, memory_order_release);
     }
 }
+
+/* What could not be closed (in a capture) can be now: the next submission closes it. Call it after
+ * what changed that. */
+void vs_fence_reopen(void);
 
 void vs_fence_close_all(void);
 void vs_fence_stream_seen(CUstream stream, bool per_thread);
@@ -81,7 +120,8 @@ struct vs_fence_last {
     CUstream stream;
     uint32_t closings;
 };
-extern __thread struct vs_fence_last vs_fence_last __attribute__((tls_model("initial-exec")));
+extern __thread struct vs_fence_last vs_fence_last
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* Every hook that submits work, before the driver's call. per_thread: how the entry point reads
  * stream 0. */

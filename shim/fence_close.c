@@ -24,22 +24,27 @@ static void close_epoch(struct vs_arena *arena, void *data)
     }
 }
 
+void vs_fence_reopen(void)
+{
+    atomic_exchange_explicit(&vs_process_page()->unclosed, VS_UNCLOSED, memory_order_seq_cst);
+}
+
 void vs_fence_close_all(void)
 {
     struct vs_process_page *page = vs_process_page();
     uint32_t closing = VS_CLOSING;
 
-    pthread_mutex_lock(&page->closing);
+    vs_lock_take(&page->closing);
     if (atomic_load_explicit(&page->unclosed, memory_order_acquire) != VS_CLOSED) {
-        atomic_store_explicit(&page->unclosed, VS_CLOSING, memory_order_seq_cst);
-        atomic_thread_fence(memory_order_seq_cst); /* the other half of vs_fence_freed */
+        /* The other half of vs_fence_freed, and of vs_fence_reopen. */
+        atomic_exchange_explicit(&page->unclosed, VS_CLOSING, memory_order_seq_cst);
         vs_arena_each(close_epoch, NULL);
         atomic_store_explicit(&page->closings,
                               atomic_load_explicit(&page->closings, memory_order_relaxed) + 1,
                               memory_order_relaxed);
         atomic_compare_exchange_strong(&page->unclosed, &closing, VS_CLOSED);
     }
-    pthread_mutex_unlock(&page->closing);
+    vs_lock_drop(&page->closing);
 }
 
 static void mark_broken(struct vs_arena *arena, void *data)

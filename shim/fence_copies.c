@@ -124,9 +124,16 @@ static struct vs_fence_copies *record_of(CUcontext context)
     return NULL;
 }
 
+const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copies)
+{
+    static const _Atomic uint32_t always = 1;
+
+    return copies == NULL ? &always : &copies->pending;
+}
+
 bool vs_copies_any(const struct vs_fence_copies *copies)
 {
-    return copies == NULL || atomic_load_explicit(&copies->pending, memory_order_acquire) != 0;
+    return atomic_load_explicit(vs_copies_pending_of(copies), memory_order_acquire) != 0;
 }
 
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,

@@ -36,6 +36,8 @@ void vs_copies_forget(struct vs_fence_copies *copies, const struct vs_entries *r
 /* At a free: waits until the copies have passed. Positive: that is not known, the whole context
  * must be waited for (and then the copies are, too). Else the driver's code. */
 bool vs_copies_any(const struct vs_fence_copies *copies);
+/* What vs_copies_any reads: not 0 where it says so. Stays where it is. */
+const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copies);
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,
                         bool *whole_context);
 

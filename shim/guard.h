@@ -11,7 +11,7 @@
 
 #include "shim/driver.h"
 
-extern __thread int vs_guard_depth __attribute__((tls_model("initial-exec")));
+extern __thread int vs_guard_depth __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 struct vs_guard {
     const struct vs_driver *driver;

@@ -18,8 +18,8 @@ enum {
     REMEMBERED = 16 /* streams and pools per thread */
 };
 
-/* A new one starts before any handle dies, and ends everything that threads remember. */
-static _Atomic uint32_t generation = 1;
+_Atomic uint32_t vs_place_generation = 1;
+__thread struct vs_place_note vs_place_here __attribute__((tls_model("initial-exec")));
 
 static struct {
     CUcontext handle; /* NULL = free */
@@ -37,8 +37,6 @@ struct remembered {
 };
 
 static __thread struct {
-    struct remembered current;
-    struct vs_place_note note; /* about current */
     struct remembered others[REMEMBERED];
 } memory __attribute__((tls_model("initial-exec")));
 
@@ -159,7 +157,7 @@ void vs_place_context_stays(CUcontext context, uint64_t identity)
 
 void vs_place_handle_goes(void)
 {
-    atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vs_place_generation, 1, memory_order_relaxed);
 }
 
 /* Memory that is taken while a green context is current belongs to the primary one of its device,
@@ -188,38 +186,28 @@ static CUcontext owner_of(const struct vs_entries *real, CUcontext current)
     return owner != NULL ? owner : current;
 }
 
-struct vs_place vs_place_of_thread_noted(const struct vs_entries *real, struct vs_place_note **note)
+struct vs_place_note *vs_place_ask(const struct vs_entries *real, CUcontext current, uint32_t now,
+                                   struct vs_place *place)
 {
-    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
-    struct vs_place place = {.device = -1};
-    CUcontext context = NULL, owner;
+    CUcontext owner = owner_of(real, current);
     CUdevice device;
 
-    *note = NULL;
-    if (real->cuCtxGetCurrent == NULL || real->cuCtxGetCurrent(&context) != CUDA_SUCCESS ||
-        context == NULL) {
-        return place;
+    *place = (struct vs_place){.context = identity_of(owner), .device = -1};
+    if (real->cuCtxGetDevice == NULL || real->cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+        return NULL;
     }
-    if (holds(&memory.current, context, now)) {
-        *note = &memory.note;
-        return memory.current.place;
-    }
-    owner = owner_of(real, context);
-    place.context = identity_of(owner);
-    if (real->cuCtxGetDevice != NULL && real->cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-        place.device = device;
-        memory.current = (struct remembered){context, now, place};
-        memory.note = (struct vs_place_note){.owner = owner};
-        *note = &memory.note;
-    }
-    return place;
+    place->device = device;
+    vs_place_here = (struct vs_place_note){
+        .current = current, .generation = now, .place = *place, .owner = owner};
+    return &vs_place_here;
 }
 
 struct vs_place vs_place_of_thread(const struct vs_entries *real)
 {
-    struct vs_place_note *note;
+    struct vs_place place;
+    struct vs_place_note *note = vs_place_noted(real, &place);
 
-    return vs_place_of_thread_noted(real, &note);
+    return note != NULL ? note->place : place;
 }
 
 /* The device of a context that need not be current; -1 if it cannot be had. */
@@ -249,7 +237,7 @@ static struct vs_place place_in_pools_of(int device)
 struct vs_place vs_place_of_stream(const struct vs_entries *real, CUstream stream)
 {
     bool named = stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
-    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    uint32_t now = atomic_load_explicit(&vs_place_generation, memory_order_relaxed);
     CUcontext context = NULL;
     const void *key = stream;
     struct remembered *slot;
@@ -282,7 +270,7 @@ struct vs_place vs_place_of_stream(const struct vs_entries *real, CUstream strea
 struct vs_place vs_place_of_pool(const struct vs_entries *real, CUmemoryPool pool, CUstream stream,
                                  CUdeviceptr address)
 {
-    uint32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+    uint32_t now = atomic_load_explicit(&vs_place_generation, memory_order_relaxed);
     struct remembered *slot = slot_of(pool);
     struct vs_place place;
 

@@ -12,6 +12,8 @@
 
 #include "shim/driver.h"
 
+#include <stdatomic.h>
+
 struct vs_place {
     uint64_t context; /* identity; 0 = none */
     int device;       /* -1 = unknown */
@@ -21,15 +23,45 @@ struct vs_place {
  */
 struct vs_place vs_place_of_thread(const struct vs_entries *real);
 
-/* What a thread remembers with its place, until that is forgotten. */
+/* What a thread remembers of the context that was current when it last asked. */
 struct vs_place_note {
+    CUcontext current;
+    uint32_t generation; /* 0: nothing remembered */
+    struct vs_place place;
     CUcontext owner; /* the handle of the place's context */
     void *about;     /* the caller's own; NULL at first */
 };
 
-/* The same, with the thread's note about it; NULL if the place is not known. */
-struct vs_place vs_place_of_thread_noted(const struct vs_entries *real,
-                                         struct vs_place_note **note);
+/* Read by vs_place_noted(). A new generation starts before any handle dies, and ends everything
+ * that threads remember. */
+extern _Atomic uint32_t vs_place_generation __attribute__((visibility("hidden")));
+extern __thread struct vs_place_note vs_place_here
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Asks the driver, and remembers. NULL if the place is not known. */
+struct vs_place_note *vs_place_ask(const struct vs_entries *real, CUcontext current, uint32_t now,
+                                   struct vs_place *place);
+
+/* The same as vs_place_of_thread, with the thread's note about it. NULL: there is none, and *place
+ * is as much as is known. */
+static inline struct vs_place_note *vs_place_noted(const struct vs_entries *real,
+                                                   struct vs_place *place)
+{
+    struct vs_place_note *here = &vs_place_here;
+    /* Before the driver is asked: it may end while it answers. */
+    uint32_t now = atomic_load_explicit(&vs_place_generation, memory_order_relaxed);
+    CUcontext current = NULL;
+
+    if (real->cuCtxGetCurrent == NULL || real->cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+        current == NULL) {
+        *place = (struct vs_place){.device = -1};
+        return NULL;
+    }
+    if (__builtin_expect(here->current == current && here->generation == now, 1)) {
+        return here;
+    }
+    return vs_place_ask(real, current, now, place);
+}
 
 /* Memory that is ordered by a stream, which need not be of the current context. It belongs to the
  * device's pools, and they to its primary context: it outlives any other. */

@@ -62,17 +62,18 @@ struct vs_process_page {
     bool options_loaded;
     int options_result;
     struct vs_captures captures;
-    pthread_mutex_t gate;           /* of fence.c and capture.c */
-    pthread_mutex_t closing;        /* of fence_close.c */
     _Atomic bool captures_seen;     /* the process has begun one, or is about to */
     _Atomic uint32_t synchronising; /* threads that wait for a context in a way a capture forbids */
-    /* Of fence.h: apart, for every submission reads them and every free may write. */
-    _Alignas(64) _Atomic uint32_t unclosed;
+    /* Of fence.h: apart, for every submission reads them, and what closes epochs writes. */
+    _Alignas(128) _Atomic uint32_t unclosed;
     _Atomic uint32_t closings;   /* how often epochs were closed */
     _Atomic uint32_t owed, paid; /* of fence_owed.c */
+    struct vs_lock closing;      /* of fence_close.c */
+    struct vs_lock gate;         /* of fence.c and capture.c */
 };
 
-extern struct vs_process_page *vs_process_current; /* never NULL; read by vs_process_page() */
+/* Never NULL; read by vs_process_page(). */
+extern struct vs_process_page *vs_process_current __attribute__((visibility("hidden")));
 
 /* This process's page. */
 static inline struct vs_process_page *vs_process_page(void)
