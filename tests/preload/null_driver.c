@@ -1,10 +1,14 @@
 /*
  * A driver that does nothing, for measuring what the shim adds: its soname is the driver's, its
- * file name is not. Addresses come from a ring, so that consecutive allocations differ.
+ * file name is not. Addresses come from a ring, so that consecutive allocations differ; whole pages
+ * of 2 MiB, which a pool takes, from a range of their own. There is no memory behind any, and every
+ * event has passed.
  */
 #include <cuda.h>
 
 #include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -58,10 +62,23 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
     return CUDA_SUCCESS;
 }
 
+enum { PAGE_BITS = 21 };
+
+static CUdeviceptr pages(size_t bytes)
+{
+    static _Atomic uint64_t next = UINT64_C(1) << 44;
+
+    return atomic_fetch_add_explicit(&next, bytes, memory_order_relaxed);
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     static __thread unsigned ring;
-    (void)bytes;
+
+    if (bytes != 0 && bytes % (1U << PAGE_BITS) == 0) {
+        *address = pages(bytes);
+        return CUDA_SUCCESS;
+    }
     /* Threads get ranges of their own by the address of their ring. */
     *address = ((CUdeviceptr)(uintptr_t)&ring << 12) + ((CUdeviceptr)(ring++ % 4096) << 9);
     return CUDA_SUCCESS;
@@ -80,6 +97,119 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 {
     (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y;
     (void)block_z, (void)shared, (void)stream, (void)parameters, (void)extra;
+    return CUDA_SUCCESS;
+}
+
+/* What a pool asks. */
+
+EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    (void)device;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    *event = (CUevent)(uintptr_t)0x2000;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent event)
+{
+    (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventQuery(CUevent event)
+{
+    (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+    (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+    (void)context, (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxWaitEvent(CUcontext context, CUevent event)
+{
+    (void)context, (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    static __thread CUstreamCaptureMode now; /* global: 0 */
+    CUstreamCaptureMode before = now;
+
+    now = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity,
+                                              const CUmemAllocationProp *properties,
+                                              CUmemAllocationGranularity_flags option)
+{
+    (void)properties, (void)option;
+    *granularity = 1U << PAGE_BITS;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                    CUdeviceptr wish, unsigned long long flags)
+{
+    (void)alignment, (void)wish, (void)flags;
+    *address = pages(bytes);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
+{
+    (void)address, (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    (void)bytes, (void)properties, (void)flags;
+    *handle = pages(bytes);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    (void)address, (void)bytes, (void)offset, (void)handle, (void)flags;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    (void)address, (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                               size_t count)
+{
+    (void)address, (void)bytes, (void)access, (void)count;
     return CUDA_SUCCESS;
 }
 

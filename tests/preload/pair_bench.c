@@ -1,7 +1,12 @@
 /*
- * Nanoseconds per cuMemAlloc + cuMemFree pair: pair_bench DRIVER THREADS. With a third argument,
- * `launch`: per cuLaunchKernel. Prints one number, the best of several rounds, so that a busy
- * machine disturbs it little.
+ * Nanoseconds of what a program does all the time, by way of a driver:
+ *
+ *     pair_bench DRIVER [THREADS [WHAT [BYTES]]]
+ *
+ * WHAT: pair = cuMemAlloc and cuMemFree; launch = cuLaunchKernel; between = a launch between the
+ * two; after = the two, then a launch. BYTES: of an allocation; 0 = 512 bytes to 2 MiB, mixed, a
+ * few live at a time. Prints one number, per round of each thread (with several threads: of all of
+ * them together), the best of several, so that a busy machine disturbs it little.
  */
 #include <cuda.h>
 
@@ -13,12 +18,17 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 15, PAIRS = 100000 };
+enum { ROUNDS = 15, PAIRS = 100000, LIVE = 16 };
+enum what { PAIR = 1, LAUNCH = 2, BETWEEN = 3, AFTER = 4 };
 
+static CUresult (*init)(unsigned);
 static CUresult (*alloc)(CUdeviceptr *, size_t);
 static CUresult (*release)(CUdeviceptr);
-static __typeof__(&cuLaunchKernel) launch; /* NULL: pairs */
-static double launched;                    /* ns, by whoever came last */
+static __typeof__(&cuLaunchKernel) launch;
+static enum what what = PAIR;
+static size_t bytes = 4096;
+static _Atomic int failures;
+static double took[64];
 static pthread_barrier_t barrier;
 
 static double now(void)
@@ -29,35 +39,100 @@ static double now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Timed where they are made: a round is short beside the waking of another thread. */
-static double launches(CUstream stream)
+static void submit(CUstream stream)
 {
-    double start = now();
-
-    for (int i = 0; i < PAIRS; i++) {
-        launch(NULL, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
-    }
-    return now() - start;
+    launch(NULL, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
 }
 
+static void take(CUdeviceptr *p, size_t size)
+{
+    if (alloc(p, size) != CUDA_SUCCESS) {
+        failures++;
+        *p = 0;
+    }
+}
+
+static void mixed(uint64_t seed)
+{
+    CUdeviceptr live[LIVE] = {0};
+
+    for (int i = 0; i < PAIRS; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        size_t size = (size_t)512 << (seed >> 60) % 13;
+
+        release(live[i % LIVE]);
+        take(&live[i % LIVE], size - (size_t)(seed >> 33) % (size / 2));
+    }
+    for (int i = 0; i < LIVE; i++) {
+        release(live[i]);
+    }
+}
+
+static void loop(CUstream stream)
+{
+    CUdeviceptr p;
+
+    switch (what) {
+    case PAIR:
+        for (int i = 0; i < PAIRS; i++) {
+            take(&p, bytes);
+            release(p);
+        }
+        break;
+    case LAUNCH:
+        for (int i = 0; i < PAIRS; i++) {
+            submit(stream);
+        }
+        break;
+    case BETWEEN:
+        for (int i = 0; i < PAIRS; i++) {
+            take(&p, bytes);
+            submit(stream);
+            release(p);
+        }
+        break;
+    case AFTER:
+        for (int i = 0; i < PAIRS; i++) {
+            take(&p, bytes);
+            release(p);
+            submit(stream);
+        }
+        break;
+    }
+}
+
+/* Timed where it is done: a round is short beside the waking of another thread. */
 static void *work(void *arg)
 {
-    CUstream stream = arg;
+    int self = (int)(intptr_t)arg;
 
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&barrier);
-        if (launch != NULL) {
-            launched = launches(stream);
+        double start = now();
+        if (bytes == 0) {
+            mixed((uint64_t)self * 7919 + 1);
+        } else {
+            loop(NULL);
         }
-        for (int i = 0; i < PAIRS && launch == NULL; i++) {
-            CUdeviceptr p;
-
-            alloc(&p, 4096);
-            release(p);
-        }
+        took[self] = now() - start;
         pthread_barrier_wait(&barrier);
     }
     return NULL;
+}
+
+static enum what what_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum what what;
+    } known[] = {{"pair", PAIR}, {"launch", LAUNCH}, {"between", BETWEEN}, {"after", AFTER}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            return known[i].what;
+        }
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -67,32 +142,39 @@ int main(int argc, char **argv)
     double best = 1e18;
     pthread_t thread[64];
 
-    if (driver == NULL || threads < 1 || threads > 64) {
-        fprintf(stderr, "usage: pair_bench DRIVER [THREADS [launch]]\n");
+    what = argc > 3 ? what_of(argv[3]) : PAIR;
+    bytes = argc > 4 ? strtoull(argv[4], NULL, 0) : bytes;
+    if (driver == NULL || threads < 1 || threads > 64 || what == 0) {
+        fprintf(stderr, "usage: pair_bench DRIVER [THREADS [pair|launch|between|after [BYTES]]]\n");
         return 2;
     }
-    CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(driver, "cuInit");
+    init = (CUresult(*)(unsigned))dlsym(driver, "cuInit");
     alloc = (CUresult(*)(CUdeviceptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
     release = (CUresult(*)(CUdeviceptr))dlsym(driver, "cuMemFree_v2");
-    if (argc > 3 && strcmp(argv[3], "launch") == 0) {
-        launch = (__typeof__(&cuLaunchKernel))dlsym(driver, "cuLaunchKernel");
-    }
+    launch = (__typeof__(&cuLaunchKernel))dlsym(driver, "cuLaunchKernel");
     if (init(0) != CUDA_SUCCESS) {
         return 1;
     }
     pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++) {
-        pthread_create(&thread[i], NULL, work, NULL); /* on its default stream */
+        pthread_create(&thread[i], NULL, work, (void *)(intptr_t)i);
     }
     for (int round = 0; round < ROUNDS; round++) {
+        double longest = 0;
+
         pthread_barrier_wait(&barrier);
-        double start = now();
         pthread_barrier_wait(&barrier);
-        double took = (launch != NULL ? launched : now() - start) / PAIRS;
-        best = took < best ? took : best;
+        for (int i = 0; i < threads; i++) {
+            longest = took[i] > longest ? took[i] : longest;
+        }
+        best = longest / PAIRS < best ? longest / PAIRS : best;
     }
     for (int i = 0; i < threads; i++) {
         pthread_join(thread[i], NULL);
+    }
+    if (failures != 0) {
+        fprintf(stderr, "%d allocations failed\n", failures);
+        return 1;
     }
     printf("%.1f\n", best);
     return 0;
