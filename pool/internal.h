@@ -67,6 +67,7 @@ struct vs_block {
     uint8_t zone;
     uint8_t big;  /* may lie over a handle of several pages */
     uint8_t view; /* VIEW, or one in use: run is its list of stretches */
+    uint8_t lost; /* a VIEW that could neither be made nor unmapped */
 };
 
 struct vs_page {
@@ -74,7 +75,8 @@ struct vs_page {
     uint32_t handle; /* 0: nothing mapped */
     uint32_t starts; /* LARGE: the block that starts here, else the one that covers the page's first
                       * byte. SMALL, MIDDLE: a record of 64 starts */
-    uint32_t free_block; /* LARGE: the FREE block that starts here, or whose first whole page it is */
+    uint32_t
+        free_block; /* LARGE: the FREE block that starts here, or whose first whole page it is */
     uint8_t zone;
     uint8_t dead; /* mapped, but neither access nor unmapping worked: out of use */
 };
@@ -142,11 +144,11 @@ struct vs_heap {
 #define VS_LOOP_PAST 16384
 struct vs_past;
 struct vs_loops {
-    struct vs_past *past;  /* a ring */
-    uint64_t *by_context;  /* the last turn at which some sixteen sizes had come in a row */
-    uint64_t next;         /* turn: how many so far, from 1 on */
-    uint64_t expected;     /* the turn that the next request is expected to repeat; 0 = none */
-    uint64_t context;      /* hash of the last sizes */
+    struct vs_past *past; /* a ring */
+    uint64_t *by_context; /* the last turn at which some sixteen sizes had come in a row */
+    uint64_t next;        /* turn: how many so far, from 1 on */
+    uint64_t expected;    /* the turn that the next request is expected to repeat; 0 = none */
+    uint64_t context;     /* hash of the last sizes */
     uint64_t last_factor;
 };
 

@@ -253,7 +253,8 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
         if (*address) {
             return 0;
         }
-        int rc = waiting ? -EAGAIN : vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, false, &block);
+        int rc =
+            waiting ? -EAGAIN : vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, false, &block);
         if (rc == -EAGAIN && (waiting || !vs_zone_rotates(pool, VS_POOL_PAGE))) {
             rc = vs_zone_fences(pool);
             if (rc > 0) {

@@ -217,7 +217,7 @@ static int unmap_stolen(struct vs_pool *pool, uint32_t list, struct vs_stock *st
             page->handle = 0;
             ++*got;
         }
-        block->big = 0;
+        block->big = failed ? block->big : 0;
         vs_block_release(pool, list, failed ? BLOCK_FREE : BLOCK_HOLE);
         pool_unlock(pool);
         if (larger) {

@@ -25,6 +25,9 @@ static int check_pages(const struct vs_pool *pool, const struct vs_block *block)
         if (hole) {
             continue;
         }
+        if (block->lost) {
+            continue;
+        }
         if (!page || !page->handle || page->zone != block->zone) {
             return 3;
         }
@@ -92,7 +95,7 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
         sums->live += block_bytes(block);
         break;
     case BLOCK_VIEW:
-        sums->trees++;
+        sums->trees += !block->lost;
         break;
     case BLOCK_LENT:
         break;

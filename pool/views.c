@@ -276,29 +276,33 @@ static uint32_t collect(struct vs_pool *pool, uint32_t pages, uint32_t *list)
     return got;
 }
 
-static int map_stretches(struct vs_pool *pool, uint32_t list, uint64_t address)
+/* Takes mappings back; where that is refused too, the range is lost: nobody gets it any more, and
+ * the pages stay where they are. */
+static void take_back(struct vs_pool *pool, struct vs_block *block, uint64_t bytes)
 {
-    uint64_t at = address;
+    block->lost = bytes > 0 && pool->ops.unmap(pool->world, block->address, bytes) != 0;
+}
+
+static int map_stretches(struct vs_pool *pool, uint32_t list, struct vs_block *block)
+{
+    uint64_t at = block->address;
     int rc = 0;
     for (; list && rc == 0; list = stretch_at(pool, list)->next) {
         const struct stretch *stretch = stretch_at(pool, list);
-        for (uint32_t i = 0; i < stretch->pages && rc == 0; i++, at += VS_POOL_PAGE) {
+        for (uint32_t i = 0; i < stretch->pages && rc == 0; i++) {
             uint32_t number = vs_page_find(pool, stretch->address + i * VS_POOL_PAGE)->handle;
             struct vs_page *page = vs_page_find(pool, at);
             rc = pool->ops.map(pool->world, at, VS_POOL_PAGE, handle_at(pool, number)->id);
             if (rc == 0) {
                 page->handle = number;
                 __atomic_store_n(&page->zone, ZONE_LARGE, __ATOMIC_RELEASE);
-            } else if (at > address) {
-                pool->ops.unmap(pool->world, address, at - address);
+                at += VS_POOL_PAGE;
             }
         }
     }
-    if (rc == 0) {
-        rc = pool->ops.access(pool->world, address, at - address);
-        if (rc) {
-            pool->ops.unmap(pool->world, address, at - address);
-        }
+    rc = rc ? rc : pool->ops.access(pool->world, block->address, at - block->address);
+    if (rc) {
+        take_back(pool, block, at - block->address);
     }
     return rc;
 }
@@ -344,7 +348,10 @@ static uint32_t take_range(struct vs_pool *pool, uint32_t pages)
 static void count_aliases(struct vs_pool *pool, const struct vs_block *block, int by)
 {
     for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
-        handle_at(pool, vs_page_find(pool, at)->handle)->aliases += (uint32_t)by;
+        uint32_t number = vs_page_find(pool, at)->handle;
+        if (number) { /* all of them, unless it is lost */
+            handle_at(pool, number)->aliases += (uint32_t)by;
+        }
     }
     pool->views += (uint32_t)by;
 }
@@ -376,7 +383,8 @@ unsigned vs_views_drop(struct vs_pool *pool, unsigned most)
         int rc = pool->ops.unmap(pool->world, block->address, block_bytes(block));
         pool_lock(pool);
         if (rc) {
-            block->state = BLOCK_VIEW; /* refused: it stays, and is not asked again */
+            block->state = BLOCK_VIEW; /* refused: it stays */
+            vs_tree_insert(pool, tree, eldest);
             pool_unlock(pool);
             break;
         }
@@ -410,12 +418,16 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
         return -EAGAIN;
     }
     atomic_fetch_add(&pool->transits, 1);
-    int rc = map_stretches(pool, list, block_at(pool, view)->address);
+    int rc = map_stretches(pool, list, block_at(pool, view));
     pool_lock(pool);
     if (rc == 0) {
         count_aliases(pool, block_at(pool, view), 1);
         begin(pool, view);
         *number = view;
+    } else if (block_at(pool, view)->lost) {
+        give_back(pool, list);
+        count_aliases(pool, block_at(pool, view), 1);
+        block_at(pool, view)->state = BLOCK_VIEW;
     } else {
         give_back(pool, list);
         dissolve(pool, view);

@@ -377,9 +377,15 @@ static void unmap_views(struct vs_pool *pool, uint32_t first)
     for (uint32_t number = first; number; number = block_at(pool, number)->next) {
         struct vs_block *block = block_at(pool, number);
         if (block->view) {
-            pool->ops.unmap(pool->world, block->address, block_bytes(block));
+            if (!block->lost) {
+                pool->ops.unmap(pool->world, block->address, block_bytes(block));
+            }
             for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
-                vs_page_find(pool, at)->handle = 0;
+                struct vs_page *page = vs_page_find(pool, at);
+                if (block->lost && page->handle) {
+                    pool->ops.unmap(pool->world, at, VS_POOL_PAGE);
+                }
+                page->handle = 0;
             }
         }
     }
