@@ -8,10 +8,10 @@
  * Units: bytes and nanoseconds. Addresses and contexts are plain integers.
  * Threads: every function may be called from any thread unless its comment says otherwise. The
  * functions on the allocation path take one shard's lock and that of the device's gauges or of the
- * thread's lane in them (gauges.h), and the timeline's when a time bucket begins or sees a new peak;
- * no malloc, and no system call but for the rare growth of a shard or a nap where a lock stays held.
- * Fork: a child must not use the ledger of its parent; it calls vs_ledger_open again and gets a
- * fresh one (no lock of the parent's is touched).
+ * thread's lane in them (gauges.h), and the timeline's when a time bucket begins or sees a new
+ * peak; no malloc, and no system call but for the rare growth of a shard or a nap where a lock
+ * stays held. Fork: a child must not use the ledger of its parent; it calls vs_ledger_open again
+ * and gets a fresh one (no lock of the parent's is touched).
  */
 #ifndef VS_REPORT_LEDGER_H
 #define VS_REPORT_LEDGER_H
@@ -123,6 +123,9 @@ struct vs_ledger_pool_stats {
 /* How the pools of a device stand now: the latest call wins, and is what the report says. Before
  * vs_ledger_oom too: its entry takes largest_free_bytes from here. Not for the allocation path. */
 void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats);
+
+/* About what the pools of a device hold beyond what is live in them. A few loads. */
+uint64_t vs_ledger_pool_idle(uint32_t device);
 
 /* A request that the program saw fail, for whatever reason. */
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes);

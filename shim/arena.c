@@ -300,6 +300,37 @@ static bool lives(const struct vs_entries *real, CUcontext context, CUdevice dev
            real->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
 }
 
+/* On the device, or on any where it is not known which. */
+static bool capped(int device)
+{
+    bool any = false;
+
+    for (int i = 0; i < VS_LEDGER_MAX_DEVICES; i++) {
+        any = any || ((device < 0 || device == i) && vs_arm_device((unsigned)i)->limit_bytes != 0);
+    }
+    return any;
+}
+
+bool vs_arena_refuses(const struct vs_guard *guard)
+{
+    struct vs_place_note *note;
+    struct vs_place place;
+
+    if (!guard->counts || !vs_process_counts() ||
+        !atomic_load_explicit(&vs_process_page()->pool_on, memory_order_relaxed)) {
+        return false;
+    }
+    note = vs_place_noted(&guard->driver->real, &place);
+    place = note != NULL ? note->place : place;
+    if (place.context == 0 || !capped(place.device) ||
+        (note != NULL && !lives(&guard->driver->real, note->owner, place.device))) {
+        return false;
+    }
+    vs_ledger_note("no-pool-refused", "a context got no pool, which is what holds the cap: its "
+                                      "plain allocations are refused");
+    return true;
+}
+
 /* 1: the place is stale, ask again. 0: *out, which may be NULL. */
 static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note, uint64_t *until,
                         struct vs_arena **out)

@@ -24,6 +24,11 @@ struct vs_arena;
  * context, VRAMSHIM_POOL=off, the pool is off by itself): the driver serves. */
 struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard);
 
+/* Where there is no arena, or none that works (unfit): must the driver not serve either? A pool is
+ * what holds a cap; where one is set, memory that no pool could serve is refused, and the report
+ * says so. False where the driver refuses by itself. */
+bool vs_arena_refuses(const struct vs_guard *guard);
+
 /* The arena that an address belongs to, whatever is current; NULL: none that can be used. */
 struct vs_arena *vs_arena_of_address(CUdeviceptr address);
 

@@ -7,9 +7,11 @@
  * All signals are blocked in it: the program's handlers never run there. It counts as inside a
  * hook.
  *
- * page->decay is what it sleeps on and how it is spoken to. A free that finds it ASLEEP makes it
- * TICKING. Before it sleeps for good it sleeps once more with an end, so that a free which looked
- * at the state before its own work was to be seen is not missed.
+ * page->decay is what it sleeps on and how it is spoken to. Before it sleeps for good (ASLEEP) it
+ * sleeps once more with an end (LAST), so that a free which looked at the state before its own work
+ * was to be seen is not missed. A free that finds LAST only changes that. Waking a thread that is
+ * ASLEEP takes a system call, a hundred microseconds in a virtual machine, so a free does it where
+ * a page has become idle since then, or where that was a whole decay time ago.
  *
  * It ends before the driver does: a handler registered with the C library when it starts (so after
  * the driver's own, and run before them) tells it to, and waits, for a while. A forked child has a
@@ -62,6 +64,22 @@ static void wake(_Atomic uint32_t *word)
     VS_SYS(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+static uint64_t idle_of(const struct vs_arena *arena)
+{
+    return vs_process_counts() ? vs_ledger_pool_idle((uint32_t)arena->device) : 0;
+}
+
+static uint64_t now_coarse(void)
+{
+    return vs_sys_clock(CLOCK_MONOTONIC_COARSE);
+}
+
+static void note_idle(struct vs_arena *arena, void *data)
+{
+    (void)data;
+    atomic_store_explicit(&arena->charge->idle_asleep, idle_of(arena), memory_order_relaxed);
+}
+
 static void decay_one(struct vs_arena *arena, void *data)
 {
     if (vs_pool_wants_trim(arena->pool)) {
@@ -90,7 +108,6 @@ static void *run(void *arg)
     struct vs_process_page *page = arg;
     _Atomic uint32_t *word = word_of(page);
     int64_t period = vs_arm_resolved()->pool_decay_ms / TICKS;
-    bool idle = false; /* nothing was there the last time */
 
     period = period > 0 ? period : 1;
     VS_SYS(SYS_prctl, PR_SET_NAME, "vramshim-decay", 0, 0, 0);
@@ -101,24 +118,22 @@ static void *run(void *arg)
         if (state == VS_DECAY_ENDING) {
             break;
         }
-        if (state == VS_DECAY_TICKING) {
-            sleep_on(word, VS_DECAY_TICKING, period);
-            idle = false;
-            if (!tick()) {
-                uint32_t ticking = VS_DECAY_TICKING;
-
-                atomic_compare_exchange_strong(word, &ticking, VS_DECAY_ASLEEP);
-            }
+        if (state == VS_DECAY_ASLEEP) {
+            sleep_on(word, VS_DECAY_ASLEEP, -1);
             continue;
         }
-        sleep_on(word, VS_DECAY_ASLEEP, idle ? -1 : period);
-        if (!idle && atomic_load(word) == VS_DECAY_ASLEEP) {
-            uint32_t asleep = VS_DECAY_ASLEEP;
+        sleep_on(word, state, period);
+        if (atomic_load(word) != VS_DECAY_ENDING) {
+            uint32_t next = tick()                      ? VS_DECAY_TICKING
+                            : state == VS_DECAY_TICKING ? VS_DECAY_LAST
+                                                        : VS_DECAY_ASLEEP;
 
-            idle = true;
-            if (tick()) {
-                atomic_compare_exchange_strong(word, &asleep, VS_DECAY_TICKING);
+            if (next == VS_DECAY_ASLEEP) {
+                vs_arena_each(note_idle, NULL);
+                atomic_store_explicit(&page->asleep_at, now_coarse(), memory_order_relaxed);
             }
+            /* A free that came meanwhile has made LAST TICKING, and it stays so. */
+            atomic_compare_exchange_strong(word, &state, next);
         }
     }
     atomic_store_explicit(word, VS_DECAY_OFF, memory_order_seq_cst);
@@ -138,7 +153,7 @@ static void end(int status, void *arg)
     if (arg != page || !vs_process_is_owner()) {
         return; /* a child that may share the memory, but not the thread */
     }
-    while (state == VS_DECAY_TICKING || state == VS_DECAY_ASLEEP) {
+    while (state == VS_DECAY_TICKING || state == VS_DECAY_LAST || state == VS_DECAY_ASLEEP) {
         if (atomic_compare_exchange_weak(word, &state, VS_DECAY_ENDING)) {
             state = VS_DECAY_ENDING;
             wake(word);
@@ -181,14 +196,30 @@ static bool start_thread(struct vs_process_page *page)
     return error == 0;
 }
 
-void vs_decay_wake(void)
+/* Is there more to give back than when it went to sleep, or may there be? */
+static bool worth_waking(const struct vs_process_page *page, const struct vs_arena *arena)
+{
+    uint64_t idle = atomic_load_explicit(&arena->charge->idle_asleep, memory_order_relaxed);
+    uint64_t since = atomic_load_explicit(&page->asleep_at, memory_order_relaxed);
+
+    return idle_of(arena) >= idle + VS_POOL_PAGE ||
+           now_coarse() >= since + (uint64_t)vs_arm_resolved()->pool_decay_ms * 1000000;
+}
+
+void vs_decay_wake(struct vs_arena *arena)
 {
     struct vs_process_page *page = vs_process_page();
     _Atomic uint32_t *word = word_of(page);
-    uint32_t state = VS_DECAY_ASLEEP;
+    uint32_t state = VS_DECAY_LAST;
 
     if (atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
-        wake(word);
+        return;
+    }
+    if (state == VS_DECAY_ASLEEP) {
+        if (worth_waking(page, arena) &&
+            atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
+            wake(word);
+        }
         return;
     }
     if (state != VS_DECAY_NONE || vs_process_state() != VS_PROCESS_ARMED ||

@@ -55,6 +55,7 @@ struct vs_arena_device {
     uint64_t limit;                      /* UINT64_MAX = none */
     _Atomic uint32_t seen;               /* the first arena has been made: POOL_SIZE is taken */
     struct vs_ledger_pool_stats retired; /* what arenas did that are gone; under arenas->making */
+    _Atomic uint64_t idle_asleep;        /* idle when the decay thread last went to sleep */
 };
 
 enum vs_arena_state {
@@ -185,23 +186,24 @@ enum vs_pool_backing vs_arena_backing(const struct vs_entries *real, CUdevice de
 /* Adds what the arena did to its device's books; it is about to go. */
 void vs_arena_retire(struct vs_arena *arena);
 
-/* A free may have left memory idle (arena_decay.c). */
-void vs_decay_wake(void);
-
 enum vs_decay_state {
-    VS_DECAY_NONE, /* no thread yet; must be 0 */
-    VS_DECAY_TICKING,
+    VS_DECAY_NONE,    /* no thread yet; must be 0 */
+    VS_DECAY_TICKING, /* it looks again after a period */
+    VS_DECAY_OFF,     /* none wanted, none to be had, or ended */
+    VS_DECAY_LAST,    /* … and then sleeps for good, unless there is a free before that */
     VS_DECAY_ASLEEP,
-    VS_DECAY_ENDING,
-    VS_DECAY_OFF /* none wanted, none to be had, or ended */
+    VS_DECAY_ENDING
 };
 
-static inline void vs_decay_freed(void)
+/* A free in this arena may have left memory idle, and the thread may not know (arena_decay.c). */
+void vs_decay_wake(struct vs_arena *arena);
+
+static inline void vs_decay_freed(struct vs_arena *arena)
 {
     uint32_t state = atomic_load_explicit(&vs_process_page()->decay, memory_order_relaxed);
 
-    if (__builtin_expect(state == VS_DECAY_NONE || state == VS_DECAY_ASLEEP, 0)) {
-        vs_decay_wake();
+    if (__builtin_expect(state != VS_DECAY_TICKING && state != VS_DECAY_OFF, 0)) {
+        vs_decay_wake(arena);
     }
 }
 

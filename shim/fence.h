@@ -8,10 +8,8 @@
  * may make a fence cover too much, never too little.
  *
  * Locks: page->gate keeps captures from beginning while a context event is recorded or waited for,
- * for either would invalidate the capture. page->closing is held while epochs are closed, so that a
- * thread which submits meanwhile waits until its own free has its fence. Both are held across
- * driver calls, and none of those waits for the device. Order: closing, the pool's own, gate,
- * page->captures.lock.
+ * for either would invalidate the capture. It is held across driver calls, none of which waits for
+ * the device. Order: the pool's own, gate, page->captures.lock.
  */
 #ifndef VS_SHIM_FENCE_H
 #define VS_SHIM_FENCE_H
@@ -21,7 +19,7 @@
 #include "shim/guard.h"
 #include "shim/process.h"
 
-enum vs_unclosed { VS_CLOSED, VS_UNCLOSED, VS_CLOSING };
+enum vs_unclosed { VS_CLOSED, VS_UNCLOSED, VS_CLOSING /* and more: see fence_close.c */ };
 
 /* One per arena. Events are made as they are needed. */
 struct vs_fences {
@@ -80,11 +78,10 @@ static inline bool vs_fences_capturing(const struct vs_fences *fences)
 /* Rule 5, at a plain free, before it: waits where VRAMSHIM_STRICT_FREE says so. */
 static inline CUresult vs_fences_strict(struct vs_fences *fences)
 {
-    if (__builtin_expect(
-            !fences->always_wait &&
-                (atomic_load_explicit(fences->copies_pending, memory_order_acquire) == 0 ||
-                 fences->never_wait),
-            1)) {
+    if (__builtin_expect(!fences->always_wait && (atomic_load_explicit(fences->copies_pending,
+                                                                       memory_order_acquire) == 0 ||
+                                                  fences->never_wait),
+                         1)) {
         return CUDA_SUCCESS;
     }
     return vs_fences_wait_strict(fences);

@@ -2,15 +2,17 @@
  * Closing epochs before work is submitted, and hearing of broken contexts: what one thread's call
  * means for all arenas (see fence.h).
  *
- * The flag page->unclosed goes CLOSED → UNCLOSED by a free, UNCLOSED → CLOSING by the thread that
- * closes (it holds page->closing), CLOSING → CLOSED by the same thread, unless a free came
- * meanwhile and made it UNCLOSED again: then it stays so, for the next submission. A thread that
- * meets CLOSING waits for the lock: the epoch being closed may hold its own free.
+ * The flag page->unclosed goes CLOSED → UNCLOSED by a free, UNCLOSED → a value of the thread that
+ * closes, and from that → CLOSED by the same thread, unless a free came meanwhile and made it
+ * UNCLOSED again, for the next submission. A thread that meets another's value closes as well, for
+ * the epoch being closed may hold its own free: the pool makes it wait until that has its fence. It
+ * is then the last to begin that says CLOSED, and it has seen to all that was freed before it
+ * began.
  *
  * In a context that captures nothing can be closed. The flag is CLOSED all the same, so that
  * submissions stay cheap while the capture lasts, and its end closes anew (capture.c).
  */
-#include "shim/arena.h"
+#include "shim/arena_inner.h"
 #include "shim/fence.h"
 #include "shim/fence_driver.h"
 
@@ -32,19 +34,18 @@ void vs_fence_reopen(void)
 void vs_fence_close_all(void)
 {
     struct vs_process_page *page = vs_process_page();
-    uint32_t closing = VS_CLOSING;
+    uint32_t mine = VS_CLOSING + (vs_arena_lane() & INT32_MAX);
 
-    vs_lock_take(&page->closing);
     if (atomic_load_explicit(&page->unclosed, memory_order_acquire) != VS_CLOSED) {
         /* The other half of vs_fence_freed, and of vs_fence_reopen. */
-        atomic_exchange_explicit(&page->unclosed, VS_CLOSING, memory_order_seq_cst);
+        atomic_exchange_explicit(&page->unclosed, mine, memory_order_seq_cst);
         vs_arena_each(close_epoch, NULL);
+        /* One that is lost does no harm: it only reminds threads to name their stream. */
         atomic_store_explicit(&page->closings,
                               atomic_load_explicit(&page->closings, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        atomic_compare_exchange_strong(&page->unclosed, &closing, VS_CLOSED);
+        atomic_compare_exchange_strong(&page->unclosed, &mine, VS_CLOSED);
     }
-    vs_lock_drop(&page->closing);
 }
 
 static void mark_broken(struct vs_arena *arena, void *data)

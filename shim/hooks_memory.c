@@ -24,6 +24,23 @@ VS_HOOK cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     return result;
 }
 
+/* No pool serves. True: the driver must not, either. */
+static bool refused(const struct vs_guard *guard, CUdeviceptr *address, size_t bytes,
+                    CUresult *result)
+{
+    struct vs_place place;
+
+    if (__builtin_expect(!vs_arena_refuses(guard), 1)) {
+        return false;
+    }
+    place = vs_place_of_thread(&guard->driver->real);
+    place.device = place.device < 0 ? 0 : place.device;
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    *address = 0;
+    vs_count_pool_alloc(guard, *result, 0, place, bytes, VS_VERDICT_OVER_LIMIT);
+    return true;
+}
+
 /* From the thread's arena. False: there is none, and the driver is to be asked. Out of memory
  * writes 0, as the driver does. */
 static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_t bytes,
@@ -34,12 +51,12 @@ static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_
     CUdeviceptr at = 0;
 
     if (arena == NULL) {
-        return false;
+        return refused(guard, address, bytes, result);
     }
     *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
     if (*result != CUDA_SUCCESS && vs_arena_unfit(arena)) {
         vs_arena_leave(arena);
-        return false;
+        return refused(guard, address, bytes, result);
     }
     if (*result == CUDA_SUCCESS || *result == CUDA_ERROR_OUT_OF_MEMORY) {
         *address = at;

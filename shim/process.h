@@ -59,6 +59,7 @@ struct vs_process_page {
     _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
     _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
     _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
+    _Atomic uint64_t asleep_at;         /* of arena_decay.c */
     bool options_loaded;
     int options_result;
     struct vs_captures captures;
@@ -68,7 +69,6 @@ struct vs_process_page {
     _Alignas(128) _Atomic uint32_t unclosed;
     _Atomic uint32_t closings;   /* how often epochs were closed */
     _Atomic uint32_t owed, paid; /* of fence_owed.c */
-    struct vs_lock closing;      /* of fence_close.c */
     struct vs_lock gate;         /* of fence.c and capture.c */
 };
 

@@ -305,6 +305,34 @@ def several_contexts_share_a_limit():
 
 
 @test
+def a_cap_holds_without_a_pool():
+    # More contexts than there can be pools. Without a cap the driver serves the rest.
+    source = """
+        start(); results = []
+        for _ in range(258):
+            context = vp(); ok(cu.cuCtxCreate_v2(C.byref(context), 0, 0))
+            ok(cu.cuCtxPopCurrent_v2(C.byref(vp()))); ok(cu.cuCtxSetCurrent(context))
+            r, p = try_alloc(4096); results.append(r)
+        print(results.count(0), results[-1], p)
+        used = info(); r, p = try_alloc(64 * MIB); print(r, used - info() if r else "served")
+        pitch, p = size_t(), u64(1)
+        print(cu.cuMemAllocPitch_v2(C.byref(p), C.byref(pitch), size_t(100), size_t(10), 4))
+    """
+    for backing in BACKINGS:
+        memory = {"VRAMSIM_MEMORY": "4GiB"}
+        lines, result = said(source, backing, env=memory)
+        expect([lines[0].split()[:2], lines[1:]], [["258", "0"], ["0 served", "0"]], backing)
+        expect_in("no-pool", codes(result), backing)
+        lines, result = said(source, backing, env={**memory, "VRAMSHIM_LIMIT": "3GiB"})
+        served, *rest = lines[0].split()
+        expect(1 <= int(served) <= 255, True, served)
+        expect([rest, lines[1:]], [["2", "0"], ["2 0", "2"]], backing)
+        expect_in("no-pool-refused", codes(result), backing)
+        expect(result.report()["ooms"][0]["verdict"], "over-limit", backing)
+        expect(kinds(device(result)).get("plain", 0), 0, backing)
+
+
+@test
 def threads_share_a_limit():
     for backing in BACKINGS:
         lines, result = said("""
