@@ -4,7 +4,7 @@
     python3 tests/clients/torch_trace.py --shapes fixed --out fixed.csv.gz
 
 Columns: op,ptr,size,stream. a: allocation, f: free (as the program asked for it), S and s: what
-PyTorch took from the driver and gave back. ptr (hex, from the lowest address on) and size in bytes,
+PyTorch took from the driver and gave back. ptr (hex; the lowest becomes 2 MiB) and size in bytes,
 stream a number. The trace begins before the model does, so nothing is live at its start. Where the
 file would be larger than --most bytes, the end is cut off: a beginning of a trace is a trace.
 """
@@ -17,13 +17,14 @@ import torch
 
 import torch_gpt2
 
+FIRST = 1 << 21  # where the lowest address goes: 0 would be no pointer
 OPS = {"alloc": "a", "free_requested": "f", "segment_alloc": "S", "segment_free": "s"}
 
 
 def rows_of(entries):
     """Lines of the trace, from PyTorch's entries."""
     wanted = [e for e in entries if e["action"] in OPS]
-    lowest = min((e["addr"] for e in wanted), default=0)
+    lowest = min((e["addr"] for e in wanted), default=0) - FIRST
     streams = {}
     return [f"{OPS[e['action']]},{e['addr'] - lowest:x},{e['size']},"
             f"{streams.setdefault(e.get('stream', 0), len(streams))}" for e in wanted]
