@@ -130,6 +130,34 @@ static int with_gate(struct vs_fences *fences, CUresult (*call)(CUcontext, CUeve
     return is_capture_error(result) ? 1 : fault(fences, result, error);
 }
 
+/* With the gate, and none active: no mode is needed. The gate is tried and not waited for, since it
+ * may be held over a call of another thread's; then the mode is the way. */
+static bool ask_outside_captures(const struct vs_entries *real, CUcontext context, CUevent event,
+                                 CUresult *result)
+{
+    struct vs_lock *gate = &vs_process_page()->gate;
+    bool outside;
+
+    if (vs_capture_active() || !(vs_lock_try(gate))) {
+        return false;
+    }
+    outside = !vs_capture_active();
+    if (outside) {
+        *result = vs_fence_event_call(real, context, real->cuEventQuery, event);
+    }
+    vs_lock_drop(gate);
+    return outside;
+}
+
+CUresult vs_fence_event_query(const struct vs_entries *real, CUcontext context, CUevent event)
+{
+    CUresult result;
+
+    return ask_outside_captures(real, context, event, &result)
+               ? result
+               : vs_fence_event_ask(real, context, real->cuEventQuery, event);
+}
+
 int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
 {
     CUevent event;
@@ -176,7 +204,7 @@ int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error)
     return with_gate(fences, fences->real->cuCtxWaitEvent, event, error);
 }
 
-static int ask(struct vs_fences *fences, CUresult (*call)(CUevent), uint32_t fence, CUresult *error)
+int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error)
 {
     CUevent event = atomic_load_explicit(&fences->events[fence], memory_order_acquire);
     CUresult result;
@@ -184,18 +212,21 @@ static int ask(struct vs_fences *fences, CUresult (*call)(CUevent), uint32_t fen
     if (event == NULL) {
         return 0; /* an old driver: it was waited for in the free */
     }
-    result = vs_fence_event_ask(fences->real, fences->context, call, event);
+    result = vs_fence_event_query(fences->real, fences->context, event);
     return result == CUDA_ERROR_NOT_READY ? 1 : fault(fences, result, error);
-}
-
-int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error)
-{
-    return ask(fences, fences->real->cuEventQuery, fence, error);
 }
 
 int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error)
 {
-    return ask(fences, fences->real->cuEventSynchronize, fence, error);
+    CUevent event = atomic_load_explicit(&fences->events[fence], memory_order_acquire);
+
+    if (event == NULL) {
+        return 0;
+    }
+    return fault(
+        fences,
+        vs_fence_event_ask(fences->real, fences->context, fences->real->cuEventSynchronize, event),
+        error);
 }
 
 CUresult vs_fences_ask_legal(struct vs_fences *fences)

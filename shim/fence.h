@@ -9,7 +9,10 @@
  *
  * Locks: page->gate keeps captures from beginning while a context event is recorded or waited for,
  * for either would invalidate the capture. It is held across driver calls, none of which waits for
- * the device. Order: the pool's own, gate, page->captures.lock.
+ * the device; asking for an event only tries it. Order: the pool's own, gate, page->captures.lock.
+ *
+ * Whoever closes an epoch would wait for the device where all fences of a context are outstanding,
+ * and others' submissions with it; frees wait before it comes to that (fence_owed.c).
  */
 #ifndef VS_SHIM_FENCE_H
 #define VS_SHIM_FENCE_H

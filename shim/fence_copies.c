@@ -162,7 +162,7 @@ CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries 
 
             copy->users++;
             vs_lock_drop(&copies->lock);
-            result = vs_fence_event_ask(real, context, real->cuEventQuery, event);
+            result = vs_fence_event_query(real, context, event);
             if (result == CUDA_ERROR_NOT_READY) {
                 result = vs_fence_event_ask(real, context, real->cuEventSynchronize, event);
             }
@@ -225,7 +225,7 @@ static struct copy *oldest_if_passed(struct vs_fence_copies *copies, const struc
     event = oldest->event;
     oldest->users++;
     vs_lock_drop(&copies->lock);
-    result = vs_fence_event_ask(real, context, real->cuEventQuery, event);
+    result = vs_fence_event_query(real, context, event);
     vs_lock_take(&copies->lock);
     oldest->users--;
     if (result != CUDA_SUCCESS || oldest->users != 0) {

@@ -31,9 +31,9 @@ static inline void vs_fence_leave(const struct vs_entries *real, bool entered)
 }
 
 /*
- * The mode in which this thread may ask and wait whatever captures are active. Always taken: a
- * capture of another thread may begin between a look at their number and the call. Returns the mode
- * to go back to.
+ * The mode in which this thread may ask and wait whatever captures are active. Always taken (but in
+ * vs_fence_event_query): a capture of another thread may begin between a look at their number and
+ * the call. Returns the mode to go back to.
  */
 static inline CUstreamCaptureMode vs_fence_relax(const struct vs_entries *real)
 {
@@ -79,12 +79,11 @@ static inline void vs_fence_event_free(const struct vs_entries *real, CUevent ev
     }
 }
 
-/* call: cuEventQuery or cuEventSynchronize, in any state of any capture. A driver that wants the
- * event's context current gets it. */
-static inline CUresult vs_fence_event_ask(const struct vs_entries *real, CUcontext context,
-                                          CUresult (*call)(CUevent), CUevent event)
+/* call: cuEventQuery or cuEventSynchronize. A driver that wants the event's context current gets
+ * it. */
+static inline CUresult vs_fence_event_call(const struct vs_entries *real, CUcontext context,
+                                           CUresult (*call)(CUevent), CUevent event)
 {
-    CUstreamCaptureMode mode = vs_fence_relax(real);
     CUresult result = call(event);
 
     if (result == CUDA_ERROR_INVALID_CONTEXT) {
@@ -93,9 +92,22 @@ static inline CUresult vs_fence_event_ask(const struct vs_entries *real, CUconte
         result = call(event);
         vs_fence_leave(real, entered);
     }
+    return result;
+}
+
+/* The same in any state of any capture. */
+static inline CUresult vs_fence_event_ask(const struct vs_entries *real, CUcontext context,
+                                          CUresult (*call)(CUevent), CUevent event)
+{
+    CUstreamCaptureMode mode = vs_fence_relax(real);
+    CUresult result = vs_fence_event_call(real, context, call, event);
+
     vs_fence_unrelax(real, mode);
     return result;
 }
+
+/* cuEventQuery in any state of any capture: without a call for the mode where none is active. */
+CUresult vs_fence_event_query(const struct vs_entries *real, CUcontext context, CUevent event);
 
 /* Does the context (or the process) die of this? Some codes are younger than the oldest cuda.h that
  * is supported, hence the numbers. */
