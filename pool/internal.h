@@ -62,6 +62,7 @@ struct vs_block {
     uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
     uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
     uint32_t key;         /* in the tree. FREE: units. HOLE: with the FREE blocks beside it */
+    uint64_t turn;        /* LIVE, large: of loops.c */
     uint32_t run;         /* RUN: its number */
     uint8_t state;
     uint8_t zone;
@@ -85,6 +86,7 @@ struct vs_handle {
     uint32_t pages;
     uint32_t next;    /* in the list of spares */
     uint32_t aliases; /* views that it is part of */
+    uint64_t turn;    /* of the large zone's last request that a view served with it */
     uint64_t id;
     uint64_t address; /* where it is mapped; meaningless while spare */
 };
@@ -332,8 +334,14 @@ void vs_loops_fini(struct vs_pool *pool);
 /* Where a request of the large zone is expected to lie, as in the round before; 0 = no idea. Asked
  * again before it is placed, it says the same. */
 uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units);
-/* Where it came to lie: once for each request that was served. */
-void vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address);
+/* Where it came to lie, once for each request that was served: its turn. And that it was freed. */
+uint64_t vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address);
+void vs_loops_freed(struct vs_pool *pool, uint64_t turn);
+/* A place within [start, end) for this request, that no other is expected to want while it lives; 0
+ * = none found. Only where vs_loops_expect knew one. */
+uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes);
+/* Does some view of the last round need pages in here? */
+bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes);
 
 /* views.c */
 /* The FREE block of the large zone around an address; 0 = none. */

@@ -16,11 +16,13 @@
 #include <errno.h>
 
 #define CONTEXT 16 /* sizes that have to agree before the pointer is set */
+#define MOVES 64   /* places tried in one free block */
 #define FACTOR UINT64_C(0x9e3779b97f4a7c15)
 
 struct vs_past {
     uint64_t address;
     uint32_t units;
+    uint32_t life; /* turns until it was freed; 0 = not yet */
 };
 
 int vs_loops_init(struct vs_pool *pool)
@@ -88,11 +90,62 @@ uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units)
     return loops->expected ? past(loops, loops->expected)->address : 0;
 }
 
-void vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address)
+uint64_t vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address)
 {
     struct vs_loops *loops = &pool->loops;
     loops->context = context(loops, units);
     loops->by_context[loops->context % VS_LOOP_PAST] = loops->next;
-    *past(loops, loops->next++) = (struct vs_past){address, units};
+    *past(loops, loops->next++) = (struct vs_past){.address = address, .units = units};
     loops->expected += loops->expected != 0;
+    return loops->next - 1;
+}
+
+void vs_loops_freed(struct vs_pool *pool, uint64_t turn)
+{
+    struct vs_loops *loops = &pool->loops;
+    if (known(loops, turn)) {
+        past(loops, turn)->life = (uint32_t)(loops->next - turn);
+    }
+}
+
+uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes)
+{
+    struct vs_loops *loops = &pool->loops;
+    uint64_t first = loops->expected + 1, life = past(loops, loops->expected)->life;
+    uint64_t last = life ? loops->expected + life : loops->next;
+    last = last < loops->next ? last : loops->next;
+    for (unsigned moves = 0; moves < MOVES; moves++) {
+        uint64_t to = start;
+        if (start + bytes > end) {
+            return 0;
+        }
+        for (uint64_t turn = first; turn < last && to == start; turn++) {
+            const struct vs_past *other = past(loops, turn);
+            uint64_t other_end = other->address + ((uint64_t)other->units << UNIT_BITS);
+            if (other->address < start + bytes && other_end > start) {
+                to = vs_zone_askew(other_end, bytes) ? page_up(other_end) : other_end;
+            }
+        }
+        if (to == start) {
+            return start;
+        }
+        start = to;
+    }
+    return 0;
+}
+
+bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes)
+{
+    const struct vs_loops *loops = &pool->loops;
+    if (!loops->expected) {
+        return false;
+    }
+    uint64_t round = loops->next - loops->expected;
+    for (uint64_t at = page_down(address); at < address + bytes; at += VS_POOL_PAGE) {
+        const struct vs_handle *handle = handle_at(pool, vs_page_find(pool, at)->handle);
+        if (handle->aliases > 0 && loops->next - handle->turn <= round) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -190,6 +190,7 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     if (holds(pool, number, address) && block_at(pool, number)->address == address) {
         uint64_t bytes = block_bytes(block_at(pool, number));
         vs_pages_freed(pool, address, bytes, epoch);
+        vs_loops_freed(pool, block_at(pool, number)->turn);
         if (block_at(pool, number)->view) {
             vs_view_freed(pool, number, epoch);
         }

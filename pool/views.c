@@ -156,6 +156,9 @@ static bool lend_all(struct vs_pool *pool, uint32_t list)
 static void begin(struct vs_pool *pool, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
+    for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
+        handle_at(pool, vs_page_find(pool, at)->handle)->turn = pool->loops.next;
+    }
     block->state = BLOCK_LIVE;
     vs_page_start_set(pool, number);
     vs_pool_live(pool, (int64_t)block_bytes(block));

@@ -11,8 +11,10 @@
 
 #include <errno.h>
 
-/* How many tight fits are looked at for one that needs no handle cut. */
-#define FITS 4
+/* How many tight fits are looked at for one that needs no handle cut, and keeps out of the views'
+ * way.
+ */
+#define FITS 8
 #define NAPS 64
 
 /* The lock is held. 0: nothing fits as it lies. */
@@ -30,16 +32,25 @@ static uint32_t find_fit(const struct vs_pool *pool, const struct vs_zone *zone,
         *units = block->units;
         return near ? number : 0;
     }
-    for (unsigned i = 0; number && block->big && i < FITS; i++) {
+    uint32_t first = 0, first_units = 0;
+    for (unsigned i = 0; number && i < FITS; i++) {
         uint32_t fitted = *units;
-        if (vs_big_fit(pool, block, &fitted) == 0) {
-            *units = fitted;
-            return number;
+        if (!block->big || vs_big_fit(pool, block, &fitted) == 0) {
+            if (name != ZONE_LARGE || pool->views == 0 ||
+                !vs_loops_needs(pool, block->address, (uint64_t)fitted << UNIT_BITS)) {
+                *units = fitted;
+                return number;
+            }
+            if (!first) {
+                first = number;
+                first_units = fitted;
+            }
         }
         number = vs_tree_from(pool, &zone->free, block->units, block->address + 1);
         block = number ? block_at(pool, number) : NULL;
     }
-    return number && !block->big ? number : 0;
+    *units = first ? first_units : *units;
+    return first;
 }
 
 static bool viewable(const struct vs_pool *pool, unsigned zone, uint32_t units)
@@ -76,6 +87,12 @@ static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
 static bool remembers(const struct vs_pool *pool, unsigned zone)
 {
     return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM;
+}
+
+static void remember(struct vs_pool *pool, uint32_t units, uint32_t number)
+{
+    struct vs_block *block = block_at(pool, number);
+    block->turn = vs_loops_placed(pool, units, block->address);
 }
 
 /* Makes the part of a FREE block from `place` on (0: where it fits best) a block. */
@@ -134,6 +151,27 @@ static int try_expected(struct vs_pool *pool, uint32_t units, enum vs_block_stat
                : -EAGAIN;
 }
 
+/* Its place of the round before is taken: one that is in nobody's way, in the tightest free blocks.
+ */
+static int try_between(struct vs_pool *pool, uint32_t units, enum vs_block_state state,
+                       uint32_t *number)
+{
+    const struct vs_tree *tree = &pool->zones[ZONE_LARGE].free;
+    uint64_t bytes = (uint64_t)units << UNIT_BITS;
+    uint32_t found = vs_tree_from(pool, tree, units, 0);
+    for (unsigned i = 0; found && i < FITS; i++) {
+        const struct vs_block *block = block_at(pool, found);
+        uint64_t start =
+            vs_zone_askew(block->address, bytes) ? page_up(block->address) : block->address;
+        uint64_t place = block->big ? 0 : vs_loops_avoid(pool, start, block_end(block), bytes);
+        if (place && !vs_loops_needs(pool, place, bytes)) {
+            return carve(pool, found, place, units, state, number);
+        }
+        found = vs_tree_from(pool, tree, block->units, block->address + 1);
+    }
+    return -EAGAIN;
+}
+
 static bool fences_pend(const struct vs_pool *pool)
 {
     return pool->pending > 0 && atomic_load_explicit(&pool->epochs.freed, memory_order_relaxed) >
@@ -154,6 +192,12 @@ static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
             return -EBUSY;
         }
     }
+    if (remembers(pool, name) && pool->loops.expected) {
+        int rc = try_between(pool, units, state, number);
+        if (rc != -EAGAIN) {
+            return rc;
+        }
+    }
     uint32_t found = find_fit(pool, &pool->zones[name], name, &fitted);
     if (found) {
         return carve(pool, found, 0, fitted, state, number);
@@ -168,7 +212,7 @@ int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_blo
     vs_blocks_drain(pool);
     int rc = try_locked(pool, name, units, state, early, number);
     if (rc == 0 && remembers(pool, name)) {
-        vs_loops_placed(pool, units, block_at(pool, *number)->address);
+        remember(pool, units, *number);
     }
     pool_unlock(pool);
     return rc;
@@ -230,7 +274,7 @@ static int grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t li
     int rc = grow_zone(pool, zone, units, limit, state, number);
     if (rc == 0 && remembers(pool, zone)) {
         pool_lock(pool);
-        vs_loops_placed(pool, units, block_at(pool, *number)->address);
+        remember(pool, units, *number);
         pool_unlock(pool);
     }
     return rc;
@@ -252,7 +296,7 @@ static int grow_or_view(struct vs_pool *pool, unsigned zone, uint32_t units, uin
         rc = rc ? rc : vs_view_make(pool, units, number);
         if (rc == 0) {
             pool_lock(pool);
-            vs_loops_placed(pool, units, block_at(pool, *number)->address);
+            remember(pool, units, *number);
             pool_unlock(pool);
         }
         if (rc != -EAGAIN && rc != -ENOMEM) {
