@@ -103,7 +103,7 @@ def calls_from_inside_the_driver_are_its_own():
     folder = tempfile.mkdtemp(prefix="vs-test-")
     os.symlink(os.path.join(BIN, "libnull_driver.so"), os.path.join(folder, "libcuda.so.1"))
     result = client("init", "alloc:1000", "managed:2000", "pitch:100x10",
-                    env={"LD_LIBRARY_PATH": folder})
+                    env={"LD_LIBRARY_PATH": folder, "VRAMSHIM_POOL": "off"})
     expect_fine(result)
     report = result.report()
     expect_device(report, live=4000, count=3, allocs=3)
