@@ -19,7 +19,8 @@
 #define SWAP 64 /* blocks that wait for another thread to free them */
 #define LAG 20  /* submissions that are not finished */
 #define CELL 512
-#define SPAN (UINT64_C(1) << 32) /* addresses that are watched */
+#define HANDLES 2048 /* that are watched, and how large one may be */
+#define HANDLE_BYTES (32 * MIB)
 
 struct shared {
     struct vs_replay_device device; /* first: the ops' world */
@@ -29,8 +30,8 @@ struct shared {
     _Atomic uint64_t swap[SWAP]; /* addresses; 0: none */
     _Atomic unsigned captures;   /* record and order are refused meanwhile */
     const char *_Atomic breach;
-    _Atomic uint32_t *last_use; /* per cell: submission, and OWNED */
-    bool trimmer;
+    _Atomic uint32_t *last_use; /* per cell of memory: submission, and OWNED */
+    bool trimmer, giants;
 };
 
 #define OWNED UINT32_C(0x80000000)
@@ -103,17 +104,44 @@ static bool lag_one_stream(void *world)
     return atomic_load(&shared.submitted) % 2;
 }
 
-/* Where this machine's addresses begin, by the backing. */
-static uint64_t first;
+/* Where the bookkeeping device's whole allocations begin. */
+#define FIRST_WHOLE (UINT64_C(1) << 40)
+
+/* The cell of memory that lies behind an address, for memory may be mapped at several. */
+static _Atomic uint32_t *cell_at(uint64_t address)
+{
+    uint64_t handle, offset;
+
+    if (!vs_replay_device_behind(&shared.device, address, &handle, &offset)) {
+        broke("a block where there is no memory");
+        return NULL;
+    }
+    if (handle == 0) {
+        offset -= FIRST_WHOLE;
+    } else if (handle >= HANDLES || offset >= HANDLE_BYTES) {
+        broke("a handle beyond those that are watched");
+        return NULL;
+    } else {
+        offset += handle * HANDLE_BYTES;
+    }
+    if (offset >= HANDLES * HANDLE_BYTES) {
+        broke("an address beyond those that are watched");
+        return NULL;
+    }
+    return &shared.last_use[offset / CELL];
+}
 
 static void mark(uint64_t address, uint64_t bytes, bool owned)
 {
-    if (address < first || address + bytes > first + SPAN) {
-        broke("an address outside of the span that is watched");
-        return;
-    }
-    for (uint64_t at = address - first; at < address - first + bytes; at += CELL) {
-        _Atomic uint32_t *cell = &shared.last_use[at / CELL];
+    _Atomic uint32_t *cell = NULL;
+
+    for (uint64_t at = address; at < address + bytes; at += CELL, cell++) {
+        if (at == address || at % VS_POOL_PAGE == 0) {
+            cell = cell_at(at);
+        }
+        if (!cell) {
+            return;
+        }
         uint32_t was = atomic_load(cell);
         uint64_t free_up_to = atomic_load(&shared.barrier), seen = atomic_load(&shared.seen);
 
@@ -193,6 +221,9 @@ static void *work(void *argument)
             int result;
 
             block->bytes = testing_random(&seed) % 3 ? size_of(&seed) : CELL;
+            if (shared.giants && testing_random(&seed) % 200 == 0) {
+                block->bytes = 64 * MIB + testing_random(&seed) % (64 * MIB);
+            }
             request.bytes = block->bytes;
             result = vs_pool_alloc(shared.pool, &request, &block->address);
             if (result) {
@@ -220,7 +251,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer)
+static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer, bool giants)
 {
     struct vs_pool_ops ops = vs_replay_device_ops;
     struct vs_pool_config config;
@@ -229,9 +260,9 @@ static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer)
     int error;
 
     memset(&shared, 0, sizeof(shared));
-    first = UINT64_C(1) << (backing == VS_POOL_VMM ? 44 : 40);
     shared.trimmer = trimmer;
-    shared.last_use = calloc(SPAN / CELL, sizeof(*shared.last_use));
+    shared.giants = giants;
+    shared.last_use = calloc(HANDLES * HANDLE_BYTES / CELL, sizeof(*shared.last_use));
     assert_non_null(shared.last_use);
     vs_replay_device_init(&shared.device, cap);
     ops.record = lag_record;
@@ -271,34 +302,46 @@ static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer)
 static void vmm_with_room(void **state)
 {
     (void)state;
-    threads(VS_POOL_VMM, 400 * MIB, false);
+    threads(VS_POOL_VMM, 400 * MIB, false, false);
 }
 
 static void vmm_tight(void **state)
 {
     (void)state;
-    threads(VS_POOL_VMM, 64 * MIB, true);
+    threads(VS_POOL_VMM, 64 * MIB, true, false);
+}
+
+/* Large ones get views of what lies free. */
+static void vmm_giants(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 512 * MIB, false, true);
+}
+
+static void vmm_giants_trimmed(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 320 * MIB, true, true);
 }
 
 static void native_with_room(void **state)
 {
     (void)state;
-    threads(VS_POOL_NATIVE, 400 * MIB, false);
+    threads(VS_POOL_NATIVE, 400 * MIB, false, false);
 }
 
 static void native_tight(void **state)
 {
     (void)state;
-    threads(VS_POOL_NATIVE, 64 * MIB, true);
+    threads(VS_POOL_NATIVE, 64 * MIB, true, false);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vmm_with_room),
-        cmocka_unit_test(vmm_tight),
-        cmocka_unit_test(native_with_room),
-        cmocka_unit_test(native_tight),
+        cmocka_unit_test(vmm_with_room),    cmocka_unit_test(vmm_tight),
+        cmocka_unit_test(vmm_giants),       cmocka_unit_test(vmm_giants_trimmed),
+        cmocka_unit_test(native_with_room), cmocka_unit_test(native_tight),
     };
 
     if (argc > 1) {
