@@ -16,6 +16,9 @@ static const struct scenario native = {.name = "native",
                                        .captures = true,
                                        .holds = true};
 
+static const struct scenario giants = {
+    .name = "giants", .cap = UINT64_C(768) << 20, .sizes = DRIVE_GIANT, .captures = true};
+
 static const char *run(const struct scenario *scenario, uint64_t seed, uint32_t faults)
 {
     struct choices choices = {.state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1};
@@ -47,6 +50,7 @@ static void no_fences(void **state)
 {
     (void)state;
     finds(&vmm, VS_POOL_NO_FENCES);
+    finds(&giants, VS_POOL_NO_FENCES);
     finds(&native, VS_POOL_NO_FENCES);
 }
 
@@ -61,6 +65,7 @@ static void unmap_ordered(void **state)
 {
     (void)state;
     finds(&vmm, VS_POOL_UNMAP_ORDERED);
+    finds(&giants, VS_POOL_UNMAP_ORDERED);
 }
 
 /* This one is not the pool's but of what is below it; the world plays that. */
