@@ -155,7 +155,13 @@ static int make_room(struct vs_pool *pool, uint64_t bytes, uint64_t limit)
     if (pool->reserved + bytes > limit) {
         over = pool->reserved + bytes - limit;
     }
-    uint32_t list = over ? pick(pool, over, true, &unseen) : 0;
+    /* POOL_SIZE stays: what goes may be replaced, not more. */
+    uint64_t keep = pool->config.keep_bytes;
+    if (keep > 0) {
+        uint64_t spare = pool->reserved + bytes > keep ? pool->reserved + bytes - keep : 0;
+        over = over < spare ? over : spare;
+    }
+    uint32_t list = over ? pick(pool, over, keep == 0, &unseen) : 0;
     uint64_t waiting = unseen + pool->pending;
     pool_unlock(pool);
     uint64_t given = give_list(pool, list);
