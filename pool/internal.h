@@ -340,6 +340,9 @@ void vs_loops_freed(struct vs_pool *pool, uint64_t turn);
 /* A place within [start, end) for this request, that no other is expected to want while it lives; 0
  * = none found. Only where vs_loops_expect knew one. */
 uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes);
+/* Is the page expected to be wanted while this request lives? False where nothing is known of it.
+ */
+bool vs_loops_wants(const struct vs_pool *pool, uint64_t page);
 /* Does some view of the last round need pages in here? */
 bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes);
 

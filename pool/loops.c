@@ -134,6 +134,26 @@ uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint
     return 0;
 }
 
+bool vs_loops_wants(const struct vs_pool *pool, uint64_t page)
+{
+    const struct vs_loops *loops = &pool->loops;
+    uint64_t expected = loops->expected;
+    uint32_t life = expected ? loops->past[expected % VS_LOOP_PAST].life : 0;
+    const struct vs_handle *handle = handle_at(pool, vs_page_find(pool, page)->handle);
+    if (life > 0 && handle->aliases > 0 && handle->turn > expected &&
+        handle->turn < expected + life) {
+        return true;
+    }
+    for (uint64_t turn = expected + 1; turn < expected + life && turn < loops->next; turn++) {
+        const struct vs_past *other = &loops->past[turn % VS_LOOP_PAST];
+        if (other->address < page + VS_POOL_PAGE &&
+            other->address + ((uint64_t)other->units << UNIT_BITS) > page) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes)
 {
     const struct vs_loops *loops = &pool->loops;

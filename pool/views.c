@@ -232,17 +232,23 @@ static void forget_stretches(struct vs_pool *pool, uint32_t list)
     }
 }
 
+static bool lendable(const struct vs_pool *pool, uint64_t address, bool polite)
+{
+    return handle_at(pool, vs_page_find(pool, address)->handle)->pages == 1 &&
+           !(polite && vs_loops_wants(pool, address));
+}
+
 /* Adds a stretch of the FREE block's pages from `from` on, lent at once. Returns its pages; 0 where
  * there is none (handles of several pages), or no host memory. */
 static uint32_t add_stretch(struct vs_pool *pool, uint64_t from, uint64_t to, uint32_t most,
-                            uint32_t *list)
+                            bool polite, uint32_t *list)
 {
     uint32_t pages = 0;
-    while (from < to && handle_at(pool, vs_page_find(pool, from)->handle)->pages > 1) {
+    while (from < to && !lendable(pool, from, polite)) {
         from += VS_POOL_PAGE;
     }
     while (pages < most && from + pages * VS_POOL_PAGE < to &&
-           handle_at(pool, vs_page_find(pool, from + pages * VS_POOL_PAGE)->handle)->pages == 1) {
+           lendable(pool, from + pages * VS_POOL_PAGE, polite)) {
         pages++;
     }
     uint32_t number = pages ? vs_table_take(&pool->stretches, &pool->ops, pool->world) : 0;
@@ -261,7 +267,7 @@ static uint32_t add_stretch(struct vs_pool *pool, uint64_t from, uint64_t to, ui
 
 /* Lends so many free pages, from the largest blocks on: few stretches, and the same ones in each
  * round of a loop. Returns how many were found. */
-static uint32_t collect(struct vs_pool *pool, uint32_t pages, uint32_t *list)
+static uint32_t collect(struct vs_pool *pool, uint32_t pages, bool polite, uint32_t *list)
 {
     struct vs_tree *tree = &pool->zones[ZONE_LARGE].free;
     uint32_t got = 0, skip = 0;
@@ -272,7 +278,7 @@ static uint32_t collect(struct vs_pool *pool, uint32_t pages, uint32_t *list)
         }
         const struct vs_block *block = block_at(pool, number);
         uint64_t from = page_up(block->address), to = page_down(block_end(block));
-        uint32_t more = from < to ? add_stretch(pool, from, to, pages - got, list) : 0;
+        uint32_t more = from < to ? add_stretch(pool, from, to, pages - got, polite, list) : 0;
         got += more;
         skip += more == 0; /* this bin's largest has nothing to lend: the next bin */
     }
@@ -407,7 +413,9 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
     }
     pool_lock(pool);
     uint32_t view = pool->views < VIEWS_MAX ? take_range(pool, pages) : 0;
-    bool enough = view && collect(pool, pages, &list) == pages;
+    uint32_t got = view ? collect(pool, pages, true, &list) : 0;
+    got += view ? collect(pool, pages - got, false, &list) : 0;
+    bool enough = view && got == pages;
     if (view) {
         block_at(pool, view)->run = list;
         block_at(pool, view)->view = 1;
