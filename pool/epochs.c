@@ -102,14 +102,25 @@ int vs_epochs_wait_some(struct vs_epochs *epochs, uint64_t until, const struct v
     return 1;
 }
 
+static bool has_room(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world)
+{
+    vs_pool_lock(&epochs->lock, ops, world);
+    bool room = epochs->recorded - epochs->oldest < VS_POOL_FENCES;
+    vs_pool_unlock(&epochs->lock);
+    return room;
+}
+
 /* Is there a number whose fence nobody needs any more? Otherwise the host waits for the oldest, as
  * the driver's own free would have. */
 static int make_number(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world)
 {
     for (;;) {
         uint32_t number;
+        if (has_room(epochs, ops, world)) {
+            return 0;
+        }
         uint64_t epoch = find_fence(epochs, 0, &number, ops, world);
-        if (!epoch || epochs->recorded - epochs->oldest < VS_POOL_FENCES) {
+        if (!epoch || has_room(epochs, ops, world)) {
             return 0;
         }
         int rc = vs_epochs_poll(epochs, ops, world);
@@ -129,18 +140,22 @@ int vs_epochs_close(struct vs_epochs *epochs, const struct vs_pool_ops *ops, voi
         raise(&epochs->closed, load(&epochs->freed));
         return 0;
     }
+    /* Those that meet here share fences: what one records covers what the others freed before it
+     * began. */
     bool mine = false;
-    while (!mine) {
+    uint64_t freed = load(&epochs->freed);
+    for (unsigned spins = 0; !mine; spins++) {
         uint64_t none = 0;
-        if (!vs_epochs_unclosed(epochs)) {
+        if (load(&epochs->closed) >= freed) {
             return 0;
         }
-        mine = atomic_compare_exchange_strong(&epochs->recording, &none, 1);
+        mine = load(&epochs->recording) == 0 &&
+               atomic_compare_exchange_strong(&epochs->recording, &none, 1);
         if (!mine) {
-            ops->nap(world); /* what another thread records now may cover our frees */
+            vs_pool_pause(spins, ops, world);
         }
     }
-    int rc = vs_epochs_unclosed(epochs) ? make_number(epochs, ops, world) : 1;
+    int rc = load(&epochs->closed) < freed ? make_number(epochs, ops, world) : 1;
     if (rc == 1) {
         rc = 0; /* done by the one before us */
     } else if (rc == 0) {

@@ -28,8 +28,9 @@ struct vs_epochs {
     _Atomic uint64_t freed;  /* the last epoch with a free in it */
     _Atomic uint64_t closed; /* the last epoch with a fence */
     _Atomic uint64_t seen;
+    /* Touched by those who close and move fences on. */
+    struct vs_pool_lock lock __attribute__((aligned(128)));
     _Atomic uint64_t recording; /* somebody is */
-    struct vs_pool_lock lock __attribute__((aligned(64)));
     /* Fences, a ring: the n-th ever recorded lies under number n modulo VS_POOL_FENCES. */
     uint64_t recorded; /* how many, ever */
     uint64_t oldest;   /* the first that has not been seen */
@@ -63,7 +64,8 @@ static inline bool vs_epochs_unclosed(const struct vs_epochs *epochs)
            atomic_load_explicit(&epochs->closed, memory_order_seq_cst);
 }
 
-/* Closes the open epoch if there are frees without a fence. 0; positive: refused; or an error. */
+/* Closes the open epoch if there are frees without a fence; what another thread frees meanwhile is
+ * its own affair. 0; positive: refused; or an error. */
 int vs_epochs_close(struct vs_epochs *epochs, const struct vs_pool_ops *ops, void *world);
 
 /* Makes all later work wait for the last fence. 1: more memory is available now; 0: no; or an

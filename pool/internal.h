@@ -9,7 +9,7 @@
  *   FREE     mapped and available: in the tree
  *   PENDING  freed, its epoch not available yet: in the queue
  *   LIVE     a program's
- *   RUN      LIVE to the zone, cut into slots by the slab
+ *   RUN      LIVE to the zone, cut into slots by the slab, or into pieces (spans.h)
  *   VIEW     addresses with second mappings of other blocks' pages, not in use (vmm; views.c). In
  * use it is LIVE like any other, and those pages' own blocks are LENT BUSY     belongs to a thread
  * that is mapping or unmapping in it, without a lock
@@ -66,9 +66,10 @@ struct vs_block {
     uint32_t run;         /* RUN: its number */
     uint8_t state;
     uint8_t zone;
-    uint8_t big;  /* may lie over a handle of several pages */
-    uint8_t view; /* VIEW, or one in use: run is its list of stretches */
-    uint8_t lost; /* a VIEW that could neither be made nor unmapped */
+    uint8_t big;   /* may lie over a handle of several pages */
+    uint8_t view;  /* VIEW, or one in use: run is its list of stretches */
+    uint8_t owner; /* RUN of the middle zone: its heap + 1 (spans.h) */
+    uint8_t lost;  /* a VIEW that could neither be made nor unmapped */
 };
 
 struct vs_page {
@@ -137,10 +138,16 @@ struct vs_heap {
     struct vs_pool_lock lock;
     uint32_t runs;
     uint64_t allocs;
-    uint64_t slot_bytes; /* of live slots */
-    uint64_t run_bytes;
+    uint64_t slot_bytes;        /* of live slots */
+    uint64_t run_bytes;         /* of runs and spans */
+    uint32_t spans, spans_tail; /* the oldest first */
+    uint32_t empty_spans;
+    uint32_t span_quiet; /* the next look at whether others work too */
+    uint64_t others;     /* what they had done by the last one */
+    _Atomic uint64_t span_ops;
+    _Atomic uint64_t span_slack; /* granules in spans that are not in live pieces */
     struct vs_class classes[CLASSES];
-} __attribute__((aligned(64)));
+} __attribute__((aligned(128)));
 
 /* What the large zone remembers of its requests (loops.c). */
 #define VS_LOOP_PAST 16384
@@ -158,17 +165,18 @@ struct vs_pool {
     struct vs_pool_config config;
     struct vs_pool_ops ops;
     void *world;
+    _Atomic(struct vs_page *) *leaves; /* pages.h */
+    _Atomic bool spans_on;             /* threads meet at the lock (spans.h) */
     struct vs_epochs epochs;
     struct vs_heap heaps[HEAPS];
-    struct vs_table runs; /* taken and given under `lock` */
+    struct vs_table runs, spans; /* taken and given under `lock` */
 
-    struct vs_pool_lock lock __attribute__((aligned(64))); /* guards the rest */
+    struct vs_pool_lock lock __attribute__((aligned(128))); /* guards the rest */
     struct vs_zone zones[ZONES];
     struct vs_table blocks, handles, starts, stretches;
     uint32_t views; /* mapped, in use or not */
     struct vs_loops loops;
-    _Atomic(struct vs_page *) *leaves; /* pages.h */
-    uint32_t spares;                   /* handles that are mapped nowhere */
+    uint32_t spares; /* handles that are mapped nowhere */
     uint64_t spare_pages;
     uint64_t reserved, reserved_peak; /* bytes */
     uint64_t live, live_peak;         /* bytes in LIVE and RUN blocks */
@@ -180,6 +188,7 @@ struct vs_pool {
     uint64_t dead;           /* bytes in blocks that are out of use */
     uint32_t big_floor_bits; /* blocks from this power of two on get handles of several pages */
     uint64_t allocs;         /* by the zones */
+    uint32_t watched, watched_waits; /* middle frees, and waits for the lock by then (spans.h) */
     uint64_t leaf_bytes;
     _Atomic uint32_t transits; /* threads that hold memory which nobody else can see */
     _Atomic uint64_t misses, trims, released, remapped;
@@ -253,6 +262,8 @@ int vs_pages_make(struct vs_pool *pool, uint64_t address, uint64_t bytes);
 int vs_page_start_set(struct vs_pool *pool, uint32_t block);
 /* The same for a run: its number in all slots that it covers. */
 int vs_page_run_set(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint32_t run);
+/* The same for a span, a whole number of pages. */
+int vs_page_span_set(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint32_t block);
 /* The block entered for the unit of an address (not necessarily starting right there); 0 = none. No
  * lock. */
 uint32_t vs_page_start(const struct vs_pool *pool, const struct vs_page *page, uint64_t address);
@@ -294,6 +305,9 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
  * may yet be moved on; -EBUSY where that might make the expected place free. */
 int vs_zone_try(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
                 bool early, uint32_t *number);
+/* The same, and where that does not do, growth if that is cheap (vs_zone_rotates). */
+int vs_zone_try_grow(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
+                     uint32_t *number);
 /* Moves the fences on, as the ladder would. 1: more is available; 0: no; or an error. */
 int vs_zone_fences(struct vs_pool *pool);
 /* Would a block of whole pages lie across their borders here? */
@@ -379,7 +393,8 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
 int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address);
 int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
                  uint64_t *start, uint64_t *bytes);
-/* Gives back the runs that are empty, which are kept for the next request otherwise: how many. */
+/* Gives back the runs that are empty, which are kept for the next request otherwise, and all spans:
+ * how many. */
 unsigned vs_slab_flush(struct vs_pool *pool);
 /* Bytes in live slots, and in runs; requests served. */
 void vs_slab_stats(struct vs_pool *pool, uint64_t *slot_bytes, uint64_t *run_bytes,

@@ -14,6 +14,18 @@ struct vs_pool_lock {
     uint32_t waits; /* times it was found held; written with it held */
 };
 
+/* While another thread is about to finish something: how often we have looked already. */
+static inline void vs_pool_pause(unsigned spins, const struct vs_pool_ops *ops, void *world)
+{
+    if (spins >= 200) {
+        ops->nap(world);
+        return;
+    }
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 void vs_pool_lock_wait(struct vs_pool_lock *lock, const struct vs_pool_ops *ops, void *world);
 
 static inline void vs_pool_lock(struct vs_pool_lock *lock, const struct vs_pool_ops *ops,

@@ -32,6 +32,13 @@ struct vs_page *vs_page_find(const struct vs_pool *pool, uint64_t address)
     return leaf ? &leaf[address >> PAGE_BITS & ((1u << LEAF_BITS) - 1)] : NULL;
 }
 
+/* The record after one, of the page at this address. */
+static struct vs_page *next_page(const struct vs_pool *pool, struct vs_page *page, uint64_t address)
+{
+    return (address >> PAGE_BITS & ((1u << LEAF_BITS) - 1)) != 0 ? page + 1
+                                                                 : vs_page_find(pool, address);
+}
+
 int vs_pages_init(struct vs_pool *pool)
 {
     pool->leaves = pool->ops.host_map(pool->world, sizeof *pool->leaves << TOP_BITS);
@@ -92,13 +99,20 @@ static int set_slot(struct vs_pool *pool, uint64_t address, uint32_t what)
  * middle of it is found at once; but where another starts on its last page, that one stays. */
 static void set_large(struct vs_pool *pool, uint32_t number, const struct vs_block *block)
 {
-    for (uint64_t at = page_down(block->address); at < block_end(block); at += VS_POOL_PAGE) {
-        struct vs_page *page = vs_page_find(pool, at);
-        const struct vs_block *other = page->starts ? block_at(pool, page->starts) : NULL;
-        if (at > block->address && other && other->state == BLOCK_LIVE &&
-            page_down(other->address) == at) {
-            continue;
+    uint64_t at = page_down(block->address), end = block_end(block);
+    struct vs_page *page = vs_page_find(pool, at);
+    for (; at + VS_POOL_PAGE <= end; at += VS_POOL_PAGE) {
+        __atomic_store_n(&page->starts, number, __ATOMIC_RELEASE);
+        if (at + VS_POOL_PAGE < end) {
+            page = next_page(pool, page, at + VS_POOL_PAGE);
         }
+    }
+    if (at == end) {
+        return;
+    }
+    const struct vs_block *other = page->starts ? block_at(pool, page->starts) : NULL;
+    if (at <= block->address || !other || other->state != BLOCK_LIVE ||
+        page_down(other->address) != at) {
         __atomic_store_n(&page->starts, number, __ATOMIC_RELEASE);
     }
 }
@@ -125,6 +139,15 @@ int vs_page_run_set(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint
     return rc;
 }
 
+int vs_page_span_set(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint32_t block)
+{
+    int rc = 0;
+    for (uint64_t at = address; at < address + bytes && rc == 0; at += (uint64_t)1 << 16) {
+        rc = set_slot(pool, at, block);
+    }
+    return rc;
+}
+
 uint32_t vs_page_start(const struct vs_pool *pool, const struct vs_page *page, uint64_t address)
 {
     unsigned zone = __atomic_load_n(&page->zone, __ATOMIC_ACQUIRE);
@@ -138,11 +161,11 @@ uint32_t vs_page_start(const struct vs_pool *pool, const struct vs_page *page, u
 
 void vs_pages_freed(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint64_t epoch)
 {
-    for (uint64_t at = page_down(address); at < address + bytes; at += VS_POOL_PAGE) {
-        struct vs_page *page = vs_page_find(pool, at);
-        if (page->last < epoch) {
-            page->last = epoch;
-        }
+    uint64_t at = page_down(address), end = address + bytes;
+    for (struct vs_page *page = vs_page_find(pool, at); at < end;) {
+        page->last = page->last < epoch ? epoch : page->last;
+        at += VS_POOL_PAGE;
+        page = at < end ? next_page(pool, page, at) : page;
     }
 }
 

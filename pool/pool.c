@@ -1,10 +1,10 @@
 /*
  * The pool's front: what pool.h says, on top of slab, zones, epochs and backings.
  */
-#include "pool/internal.h"
-
 #include <errno.h>
 #include <string.h>
+
+#include "pool/spans.h"
 
 #define DECAY_STEPS 8
 
@@ -38,6 +38,7 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
     int rc = vs_table_init(&pool->blocks, sizeof(struct vs_block), ops, world);
     rc = rc ? rc : vs_table_init(&pool->handles, sizeof(struct vs_handle), ops, world);
     rc = rc ? rc : vs_table_init(&pool->runs, sizeof(struct vs_run), ops, world);
+    rc = rc ? rc : vs_table_init(&pool->spans, sizeof(struct vs_span), ops, world);
     rc = rc ? rc : vs_table_init(&pool->starts, 4 + 64 * 4, ops, world);
     rc = rc ? rc : vs_pages_init(pool);
     rc = rc ? rc : vs_views_init(pool);
@@ -68,6 +69,7 @@ void vs_pool_free_all(struct vs_pool *pool, bool device_gone)
     vs_table_fini(&pool->blocks, &ops, world);
     vs_table_fini(&pool->handles, &ops, world);
     vs_table_fini(&pool->runs, &ops, world);
+    vs_table_fini(&pool->spans, &ops, world);
     vs_table_fini(&pool->starts, &ops, world);
     vs_table_fini(&pool->stretches, &ops, world);
     vs_pages_fini(pool);
@@ -109,6 +111,12 @@ int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
         return vs_slab_alloc(pool, request, address);
     }
     unsigned zone = request->bytes <= MIDDLE_MAX ? ZONE_MIDDLE : ZONE_LARGE;
+    if (zone == ZONE_MIDDLE && vs_spans_on(pool)) {
+        int served = vs_span_alloc(pool, request, address);
+        if (served != 0) {
+            return served < 0 ? served : 0;
+        }
+    }
     uint64_t bytes = request->bytes;
     if (pool->config.backing == VS_POOL_NATIVE && zone == ZONE_LARGE) {
         bytes = page_up(bytes);
@@ -185,7 +193,15 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     if (page->zone == ZONE_SMALL) {
         return vs_slab_free(pool, page, address);
     }
+    if (page->zone == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
+        if (rc == 0) {
+            vs_epochs_freed(&pool->epochs, epoch);
+        }
+        return rc;
+    }
+    rc = -EINVAL;
     pool_lock(pool);
+    vs_spans_watch(pool);
     uint32_t number = vs_page_start(pool, page, address);
     if (holds(pool, number, address) && block_at(pool, number)->address == address) {
         uint64_t bytes = block_bytes(block_at(pool, number));
@@ -213,6 +229,10 @@ int vs_pool_find(struct vs_pool *pool, uint64_t address, uint64_t *start, uint64
     }
     if (page->zone == ZONE_SMALL) {
         return vs_slab_find(pool, page, address, start, bytes);
+    }
+    int rc = page->zone == ZONE_MIDDLE ? vs_span_find(pool, page, address, start, bytes) : 1;
+    if (rc <= 0) {
+        return rc;
     }
     pool_lock(pool);
     uint32_t number = vs_block_around(pool, page, address);
@@ -320,6 +340,7 @@ bool vs_pool_decay(struct vs_pool *pool)
 {
     uint64_t low = UINT64_MAX;
 
+    vs_spans_flush(pool, false);
     vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
     vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
     pool_lock(pool);
@@ -361,6 +382,7 @@ static uint64_t largest(const struct vs_pool *pool)
 void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
 {
     uint64_t slots = 0, runs = 0, served = 0;
+    uint64_t waiting = vs_spans_pending(pool);
     vs_slab_stats(pool, &slots, &runs, &served);
     pool_lock(pool);
     vs_blocks_drain(pool);
@@ -377,7 +399,7 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
         .live_peak = pool->live_peak,
         .block_bytes = used,
         .free_bytes = pool->reserved > used ? pool->reserved - used : 0,
-        .pending_bytes = pool->pending,
+        .pending_bytes = pool->pending + waiting,
         .largest_free_bytes = largest(pool),
         .pinned_bytes = free_bytes - whole + (runs > slots ? runs - slots : 0),
         .misses = atomic_load(&pool->misses),
@@ -389,7 +411,8 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
         .remapped_bytes = atomic_load(&pool->remapped),
         .dead_bytes = pool->dead,
         .host_bytes = sizeof *pool + pool->blocks.host_bytes + pool->handles.host_bytes +
-                      pool->runs.host_bytes + pool->starts.host_bytes + pool->leaf_bytes,
+                      pool->runs.host_bytes + pool->spans.host_bytes + pool->starts.host_bytes +
+                      pool->leaf_bytes,
     };
     uint64_t allocs = pool->allocs + served;
     pool_unlock(pool);

@@ -23,7 +23,8 @@ enum vs_pool_fault {
     VS_POOL_NO_FENCES = 1,     /* freed memory is handed out at once */
     VS_POOL_LATE_FENCES = 2,   /* an epoch is closed when memory is wanted, not before work */
     VS_POOL_UNMAP_ORDERED = 4, /* ordered counts as seen */
-    VS_POOL_RECORD_IN_CAPTURE = 8
+    VS_POOL_RECORD_IN_CAPTURE = 8,
+    VS_POOL_SPANS = 16 /* no fault: middle blocks come from spans, however few threads there are */
 };
 
 struct vs_pool_config {

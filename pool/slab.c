@@ -11,9 +11,9 @@
  * open list, the oldest first, so that the others drain; runs with none but with waiting ones in
  * its waiting list, in the order in which they got there.
  */
-#include "pool/internal.h"
-
 #include <errno.h>
+
+#include "pool/spans.h"
 
 #define RUN_MAX ((uint32_t)512 << 10)
 #define RUN_STEP ((uint32_t)32 << 10)
@@ -341,7 +341,7 @@ int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
 
 unsigned vs_slab_flush(struct vs_pool *pool)
 {
-    unsigned dropped = 0;
+    unsigned dropped = vs_spans_flush(pool, true);
     for (unsigned i = 0; i < HEAPS; i++) {
         struct vs_heap *heap = &pool->heaps[i];
         heap_lock(pool, heap);

@@ -13,13 +13,7 @@ void vs_pool_lock_wait(struct vs_pool_lock *lock, const struct vs_pool_ops *ops,
             atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0) {
             break;
         }
-        if (spins < 200) {
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-        } else {
-            ops->nap(world);
-        }
+        vs_pool_pause(spins, ops, world);
     }
     lock->waits++;
 }

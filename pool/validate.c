@@ -1,7 +1,7 @@
 /*
  * Every invariant of internal.h, walked. Each has a number, which is what a failing test prints.
  */
-#include "pool/internal.h"
+#include "pool/spans.h"
 
 struct sums {
     uint64_t live, pending, mapped;
@@ -197,6 +197,7 @@ int vs_pool_validate(struct vs_pool *pool)
     }
     for (unsigned i = 0; i < HEAPS && rc == 0; i++) {
         rc = check_heap(pool, &pool->heaps[i], &run_bytes);
+        rc = rc ? rc : vs_spans_check(pool, &pool->heaps[i]);
     }
     if (rc) {
         return rc;

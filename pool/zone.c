@@ -7,9 +7,9 @@
  * settles into one layout; where several are, by asking which have passed, and ordering comes only
  * after a little growth, because it is a barrier.
  */
-#include "pool/internal.h"
-
 #include <errno.h>
+
+#include "pool/spans.h"
 
 /* How many tight fits are looked at for one that needs no handle cut, and keeps out of the views'
  * way.
@@ -326,6 +326,16 @@ static enum vs_pool_verdict verdict_of(struct vs_pool *pool, uint64_t bytes)
     return verdict;
 }
 
+int vs_zone_try_grow(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
+                     uint32_t *number)
+{
+    int rc = vs_zone_try(pool, zone, units, state, false, number);
+    if (rc == -EAGAIN && vs_zone_rotates(pool, (uint64_t)units << UNIT_BITS)) {
+        rc = grow(pool, zone, units, UINT64_MAX, state, number);
+    }
+    return rc;
+}
+
 int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
                   struct vs_pool_request *request, uint32_t *number)
 {
@@ -364,6 +374,9 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
             if (first) {
                 atomic_fetch_sub_explicit(&pool->misses, 1, memory_order_relaxed);
             }
+            continue;
+        }
+        if (vs_spans_flush(pool, false) > 0) {
             continue;
         }
         rc = grow_or_view(pool, zone, units, limit_for(pool, bytes), state, number);

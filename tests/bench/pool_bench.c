@@ -3,6 +3,7 @@
  * pass at once: nanoseconds for an allocation and its free, and host memory for a live block.
  *
  * Usage: pool_bench [--quick] [TRACE...]
+ *        pool_bench --threads N    the mixed part alone, with so many threads
  * Each figure is the best of several rounds (the machine's own noise only adds). TRACE: as of
  * vramshim replay.
  */
@@ -201,9 +202,10 @@ static void *mixed_work(void *argument)
 }
 
 /* Pairs of all threads in a microsecond. */
-static double mixed(enum vs_pool_backing backing, unsigned threads)
+static void mixed(enum vs_pool_backing backing, unsigned threads)
 {
     static _Atomic uint64_t boxes[MOST_THREADS][RING];
+    struct vs_pool_stats stats;
     double best = 0;
 
     begin(backing);
@@ -231,8 +233,10 @@ static double mixed(enum vs_pool_backing backing, unsigned threads)
             *box = 0;
         }
     }
+    vs_pool_stats(bench.pool, &stats);
+    printf("%-8s %2u threads %8.2f    reserved %ju MiB at %ju MiB live\n", names[backing], threads,
+           1e3 / best, (uintmax_t)(stats.reserved_peak / MIB), (uintmax_t)(stats.live_peak / MIB));
     end();
-    return 1e3 / best;
 }
 
 static void host_memory(enum vs_pool_backing backing, uint64_t count, uint64_t bytes)
@@ -299,6 +303,18 @@ int main(int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int failed = 0, first = 1;
 
+    if (argc > 2 && strcmp(argv[1], "--threads") == 0) {
+        unsigned long threads = strtoul(argv[2], NULL, 10);
+        for (int backing = VS_POOL_VMM; backing <= VS_POOL_NATIVE; backing++) {
+            if (threads < 1 || threads > MOST_THREADS) {
+                fprintf(stderr, "pool_bench: --threads %s: 1 to %d are accepted\n", argv[2],
+                        MOST_THREADS);
+                return 2;
+            }
+            mixed((enum vs_pool_backing)backing, (unsigned)threads);
+        }
+        return 0;
+    }
     if (argc > 1 && strcmp(argv[1], "--quick") == 0) {
         pairs = 40000;
         rounds = 1;
@@ -325,8 +341,7 @@ int main(int argc, char **argv)
     for (int backing = VS_POOL_VMM; backing <= VS_POOL_NATIVE; backing++) {
         for (unsigned threads = 1; threads <= MOST_THREADS && (threads == 1 || threads <= cores);
              threads *= 2) {
-            printf("%-8s %2u threads %8.2f\n", names[backing], threads,
-                   mixed((enum vs_pool_backing)backing, threads));
+            mixed((enum vs_pool_backing)backing, threads);
         }
     }
     printf("\nhost memory\n");
