@@ -281,6 +281,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     if (first) {
         reserve_first(arena);
     }
+    vs_decay_begin();
     return true;
 }
 

@@ -1,21 +1,20 @@
 /*
  * The decay thread: gives memory that lay idle back to the driver.
  *
- * At most one in a process, made at the first free that leaves memory idle, never where nothing
- * should go back by time (VRAMSHIM_POOL_DECAY_MS -1 or 0). It wakes every eighth of the decay time
- * while a pool says that something may go, and sleeps for good otherwise, until a free wakes it.
- * All signals are blocked in it: the program's handlers never run there. It counts as inside a
- * hook.
+ * At most one in a process, made with its first arena, never where nothing should go back by time
+ * (VRAMSHIM_POOL_DECAY_MS -1 or 0). It wakes every eighth of the decay time while a pool says that
+ * something may go; otherwise it rests, and looks once in a decay time (a second at least) whether
+ * there was a free. All signals are blocked in it: the program's handlers never run there. It
+ * counts as inside a hook.
  *
- * page->decay is what it sleeps on and how it is spoken to. Before it sleeps for good (ASLEEP) it
- * sleeps once more with an end (LAST), so that a free which looked at the state before its own work
- * was to be seen is not missed. A free that finds LAST only changes that. Waking a thread that is
- * ASLEEP takes a system call, a hundred microseconds in a virtual machine, so a free does it where
- * a page has become idle since then, or where that was a whole decay time ago.
+ * page->decay is what it sleeps on and how it is spoken to. A free that finds it at rest (RESTING)
+ * or about to be (LAST) only says TICKING: no free makes a system call, for to make a thread or to
+ * wake one takes a hundred microseconds in a virtual machine. LAST is there so that a free which
+ * looked at the state before its own work was to be seen is not missed for long.
  *
  * It ends before the driver does: a handler registered with the C library when it starts (so after
  * the driver's own, and run before them) tells it to, and waits, for a while. A forked child has a
- * wiped page and no thread; its own first free starts one.
+ * wiped page and no thread; its own first arena starts one.
  */
 #include "report/sys.h"
 #include "shim/arena_inner.h"
@@ -30,7 +29,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-enum { TICKS = 8, END_MS = 2000, STACK_BYTES = 256 << 10 };
+enum { TICKS = 8, REST_MS = 1000, END_MS = 2000, STACK_BYTES = 256 << 10 };
 
 /* Where these live depends on the age of the C library: in libpthread once, which a program without
  * threads need not have loaded; then there is no thread. */
@@ -51,33 +50,17 @@ static _Atomic uint32_t *word_of(struct vs_process_page *page)
     return &page->decay;
 }
 
-/* Sleeps while the word has this value; ms < 0: for good. */
+/* Sleeps while the word has this value, and nobody wakes us. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t ms)
 {
     const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 
-    VS_SYS(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &time, NULL, 0);
+    VS_SYS(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
 }
 
 static void wake(_Atomic uint32_t *word)
 {
     VS_SYS(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-static uint64_t idle_of(const struct vs_arena *arena)
-{
-    return vs_process_counts() ? vs_ledger_pool_idle((uint32_t)arena->device) : 0;
-}
-
-static uint64_t now_coarse(void)
-{
-    return vs_sys_clock(CLOCK_MONOTONIC_COARSE);
-}
-
-static void note_idle(struct vs_arena *arena, void *data)
-{
-    (void)data;
-    atomic_store_explicit(&arena->charge->idle_asleep, idle_of(arena), memory_order_relaxed);
 }
 
 static void decay_one(struct vs_arena *arena, void *data)
@@ -107,9 +90,10 @@ static void *run(void *arg)
 {
     struct vs_process_page *page = arg;
     _Atomic uint32_t *word = word_of(page);
-    int64_t period = vs_arm_resolved()->pool_decay_ms / TICKS;
+    int64_t rest = vs_arm_resolved()->pool_decay_ms, period = rest / TICKS;
 
     period = period > 0 ? period : 1;
+    rest = rest > REST_MS ? rest : REST_MS;
     VS_SYS(SYS_prctl, PR_SET_NAME, "vramshim-decay", 0, 0, 0);
     vs_guard_depth = 1;
     for (;;) {
@@ -118,20 +102,16 @@ static void *run(void *arg)
         if (state == VS_DECAY_ENDING) {
             break;
         }
-        if (state == VS_DECAY_ASLEEP) {
-            sleep_on(word, VS_DECAY_ASLEEP, -1);
+        if (state == VS_DECAY_RESTING) {
+            sleep_on(word, VS_DECAY_RESTING, rest);
             continue;
         }
         sleep_on(word, state, period);
         if (atomic_load(word) != VS_DECAY_ENDING) {
             uint32_t next = tick()                      ? VS_DECAY_TICKING
                             : state == VS_DECAY_TICKING ? VS_DECAY_LAST
-                                                        : VS_DECAY_ASLEEP;
+                                                        : VS_DECAY_RESTING;
 
-            if (next == VS_DECAY_ASLEEP) {
-                vs_arena_each(note_idle, NULL);
-                atomic_store_explicit(&page->asleep_at, now_coarse(), memory_order_relaxed);
-            }
             /* A free that came meanwhile has made LAST TICKING, and it stays so. */
             atomic_compare_exchange_strong(word, &state, next);
         }
@@ -153,7 +133,7 @@ static void end(int status, void *arg)
     if (arg != page || !vs_process_is_owner()) {
         return; /* a child that may share the memory, but not the thread */
     }
-    while (state == VS_DECAY_TICKING || state == VS_DECAY_LAST || state == VS_DECAY_ASLEEP) {
+    while (state == VS_DECAY_TICKING || state == VS_DECAY_LAST || state == VS_DECAY_RESTING) {
         if (atomic_compare_exchange_weak(word, &state, VS_DECAY_ENDING)) {
             state = VS_DECAY_ENDING;
             wake(word);
@@ -164,8 +144,6 @@ static void end(int status, void *arg)
         sleep_on(word, VS_DECAY_ENDING, 10);
         state = atomic_load(word);
     }
-    /* No thread from now on: a free in a later handler must not start one. */
-    atomic_compare_exchange_strong(word, &(uint32_t){VS_DECAY_NONE}, VS_DECAY_OFF);
 }
 
 static bool start_thread(struct vs_process_page *page)
@@ -196,34 +174,24 @@ static bool start_thread(struct vs_process_page *page)
     return error == 0;
 }
 
-/* Is there more to give back than when it went to sleep, or may there be? */
-static bool worth_waking(const struct vs_process_page *page, const struct vs_arena *arena)
+void vs_decay_tell(void)
 {
-    uint64_t idle = atomic_load_explicit(&arena->charge->idle_asleep, memory_order_relaxed);
-    uint64_t since = atomic_load_explicit(&page->asleep_at, memory_order_relaxed);
+    struct vs_process_page *page = vs_process_page();
+    uint32_t state = atomic_load_explicit(word_of(page), memory_order_relaxed);
 
-    return idle_of(arena) >= idle + VS_POOL_PAGE ||
-           now_coarse() >= since + (uint64_t)vs_arm_resolved()->pool_decay_ms * 1000000;
+    if (state == VS_DECAY_LAST || state == VS_DECAY_RESTING) {
+        atomic_compare_exchange_strong(word_of(page), &state, VS_DECAY_TICKING);
+    }
 }
 
-void vs_decay_wake(struct vs_arena *arena)
+void vs_decay_begin(void)
 {
     struct vs_process_page *page = vs_process_page();
     _Atomic uint32_t *word = word_of(page);
-    uint32_t state = VS_DECAY_LAST;
+    uint32_t state = VS_DECAY_NONE;
 
-    if (atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
-        return;
-    }
-    if (state == VS_DECAY_ASLEEP) {
-        if (worth_waking(page, arena) &&
-            atomic_compare_exchange_strong(word, &state, VS_DECAY_TICKING)) {
-            wake(word);
-        }
-        return;
-    }
-    if (state != VS_DECAY_NONE || vs_process_state() != VS_PROCESS_ARMED ||
-        !vs_process_is_owner()) {
+    if (atomic_load_explicit(word, memory_order_relaxed) != VS_DECAY_NONE ||
+        vs_process_state() != VS_PROCESS_ARMED || !vs_process_is_owner()) {
         return;
     }
     if (vs_arm_resolved()->pool_decay_ms <= 0) {

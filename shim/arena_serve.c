@@ -137,7 +137,7 @@ static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
         if (__builtin_expect(arena->trim_above != UINT64_MAX, 0)) {
             give_back(arena);
         }
-        vs_decay_freed(arena);
+        vs_decay_freed();
     }
     after_slow_path(arena);
     return answer(error);
@@ -149,7 +149,7 @@ CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUd
 
     (void)guard;
     if (result == CUDA_SUCCESS) {
-        vs_fence_owes(&arena->fences);
+        vs_fence_owes(arena, &arena->fences);
     }
     return result;
 }

@@ -22,6 +22,8 @@
 
 #include <errno.h>
 
+enum { FIRST_EVENTS = 32 };
+
 static bool has_context_events(const struct vs_entries *real)
 {
     return real->cuCtxRecordEvent != NULL && real->cuCtxWaitEvent != NULL &&
@@ -31,32 +33,12 @@ static bool has_context_events(const struct vs_entries *real)
 /* What threads remember of an earlier context's fences is over. */
 static void start_numbers(struct vs_fences *fences)
 {
-    uint64_t before = atomic_load_explicit(&fences->begun, memory_order_relaxed);
-    uint64_t first = (before + VS_POOL_FENCES - 1) / VS_POOL_FENCES * VS_POOL_FENCES;
+    uint64_t first = 1 + atomic_load_explicit(&fences->begun, memory_order_relaxed);
 
     atomic_init(&fences->begun, first);
     atomic_init(&fences->recorded, first);
-    atomic_init(&fences->owed, first);
     atomic_init(&fences->passed, first);
     atomic_init(&fences->given_up, first);
-}
-
-void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context)
-{
-    for (unsigned i = 0; i < VS_POOL_FENCES; i++) {
-        atomic_init(&fences->events[i], NULL);
-    }
-    atomic_init(&fences->probe, NULL);
-    atomic_init(&fences->broken, 0);
-    atomic_init(&fences->unwaited, false);
-    start_numbers(fences);
-    fences->real = real;
-    fences->context = context;
-    fences->copies = vs_copies_of(context);
-    fences->copies_pending = vs_copies_pending_of(fences->copies);
-    fences->always_wait =
-        vs_arm_resolved()->strict_free == VS_STRICT_FREE_ON || !has_context_events(real);
-    fences->never_wait = vs_arm_resolved()->strict_free == VS_STRICT_FREE_OFF;
 }
 
 void vs_fences_fini(struct vs_fences *fences, bool alive)
@@ -130,32 +112,91 @@ static int with_gate(struct vs_fences *fences, CUresult (*call)(CUcontext, CUeve
     return is_capture_error(result) ? 1 : fault(fences, result, error);
 }
 
-/* With the gate, and none active: no mode is needed. The gate is tried and not waited for, since it
- * may be held over a call of another thread's; then the mode is the way. */
-static bool ask_outside_captures(const struct vs_entries *real, CUcontext context, CUevent event,
-                                 CUresult *result)
+/* With the gate, and no capture active: no mode is needed until the gate is dropped. It is tried
+ * and not waited for, since it may be held over a call of another thread's; then the mode is the
+ * way. */
+static struct vs_lock *hold_captures_off(void)
 {
     struct vs_lock *gate = &vs_process_page()->gate;
-    bool outside;
 
-    if (vs_capture_active() || !(vs_lock_try(gate))) {
-        return false;
+    if (vs_capture_active() || !vs_lock_try(gate)) {
+        return NULL;
     }
-    outside = !vs_capture_active();
-    if (outside) {
-        *result = vs_fence_event_call(real, context, real->cuEventQuery, event);
+    if (vs_capture_active()) {
+        vs_lock_drop(gate);
+        return NULL;
     }
-    vs_lock_drop(gate);
-    return outside;
+    return gate;
 }
 
 CUresult vs_fence_event_query(const struct vs_entries *real, CUcontext context, CUevent event)
 {
+    struct vs_lock *gate = hold_captures_off();
     CUresult result;
 
-    return ask_outside_captures(real, context, event, &result)
-               ? result
-               : vs_fence_event_ask(real, context, real->cuEventQuery, event);
+    if (gate == NULL) {
+        return vs_fence_event_ask(real, context, real->cuEventQuery, event);
+    }
+    result = vs_fence_event_call(real, context, real->cuEventQuery, event);
+    vs_lock_drop(gate);
+    return result;
+}
+
+CUresult vs_fence_event_new(const struct vs_entries *real, CUcontext context, CUevent *event)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct vs_lock *gate;
+    CUresult result;
+    bool entered;
+
+    if (real->cuEventCreate == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    entered = vs_fence_enter(real, context);
+    gate = hold_captures_off();
+    if (gate == NULL) {
+        mode = vs_fence_relax(real);
+    }
+    result = real->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    if (gate == NULL) {
+        vs_fence_unrelax(real, mode);
+    } else {
+        vs_lock_drop(gate);
+    }
+    vs_fence_leave(real, entered);
+    return result;
+}
+
+/* The first few at once, while a context's first allocation is slow anyway. One that cannot be had
+ * is asked for again when it is wanted. */
+static void make_first_events(struct vs_fences *fences)
+{
+    CUevent event;
+
+    for (unsigned i = 0; i < FIRST_EVENTS && has_context_events(fences->real); i++) {
+        if (event_at(fences, &fences->events[i], &event) != CUDA_SUCCESS) {
+            break;
+        }
+    }
+}
+
+void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context)
+{
+    for (unsigned i = 0; i < VS_POOL_FENCES; i++) {
+        atomic_init(&fences->events[i], NULL);
+    }
+    atomic_init(&fences->probe, NULL);
+    atomic_init(&fences->broken, 0);
+    atomic_init(&fences->unwaited, false);
+    start_numbers(fences);
+    fences->real = real;
+    fences->context = context;
+    fences->copies = vs_copies_of(context);
+    fences->copies_pending = vs_copies_pending_of(fences->copies);
+    fences->always_wait =
+        vs_arm_resolved()->strict_free == VS_STRICT_FREE_ON || !has_context_events(real);
+    fences->never_wait = vs_arm_resolved()->strict_free == VS_STRICT_FREE_OFF;
+    make_first_events(fences);
 }
 
 int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
@@ -184,7 +225,11 @@ int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
     if (result != CUDA_SUCCESS) {
         return fault(fences, result, error);
     }
-    number = 1 + atomic_fetch_add_explicit(&fences->begun, 1, memory_order_seq_cst);
+    number = 1 + atomic_load_explicit(&fences->begun, memory_order_relaxed);
+    atomic_store_explicit(&fences->last[fence], number, memory_order_relaxed);
+    atomic_store_explicit(&fences->numbers[number % VS_POOL_FENCES], (uint16_t)fence,
+                          memory_order_relaxed);
+    atomic_store_explicit(&fences->begun, number, memory_order_seq_cst);
     outcome = with_gate(fences, fences->real->cuCtxRecordEvent, event, error);
     if (outcome == 0) {
         atomic_store_explicit(&fences->recorded, number, memory_order_release);
@@ -192,6 +237,12 @@ int vs_fences_record(struct vs_fences *fences, uint32_t fence, CUresult *error)
         atomic_store_explicit(&fences->begun, number - 1, memory_order_seq_cst);
     }
     return outcome;
+}
+
+bool vs_fences_number(struct vs_fences *fences, uint64_t fence, uint32_t *number)
+{
+    *number = atomic_load_explicit(&fences->numbers[fence % VS_POOL_FENCES], memory_order_acquire);
+    return atomic_load_explicit(&fences->last[*number], memory_order_acquire) == fence;
 }
 
 int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error)

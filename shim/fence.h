@@ -34,13 +34,17 @@ struct vs_fences {
     _Atomic bool unwaited;  /* old drivers: a free could not wait, for a capture was active */
     const _Atomic uint32_t *copies_pending; /* of copies, below */
     _Atomic(CUevent) probe; /* never recorded: its query is as legal as a cuMemAlloc */
-    /* Fences are numbered as they are recorded, from 1 or from where an earlier context left off;
-     * the n-th has the pool's number n - 1 modulo VS_POOL_FENCES. */
+    /* Fences are numbered as they are recorded, from 1 or from where an earlier context left off.
+     * The pool has numbers of its own, which it uses again: see vs_fences_number. */
     _Atomic uint64_t begun, recorded;
-    _Atomic uint64_t owed, passed, given_up; /* of fence_owed.c */
+    _Atomic uint64_t passed, given_up; /* of fence_owed.c */
     /* Copies to host memory that nothing is known to have waited for yet: see fence_copies.h. */
     struct vs_fence_copies *copies;
+    /* By the pool's number: the event, and the last fence that was recorded in it. */
     _Atomic(CUevent) events[VS_POOL_FENCES];
+    _Atomic uint64_t last[VS_POOL_FENCES];
+    /* The pool's number of a fence, at the fence modulo VS_POOL_FENCES. */
+    _Atomic uint16_t numbers[VS_POOL_FENCES];
 };
 
 void vs_fences_init(struct vs_fences *fences, const struct vs_entries *real, CUcontext context);
@@ -54,6 +58,10 @@ int vs_fences_order(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_query(struct vs_fences *fences, uint32_t fence, CUresult *error);
 int vs_fences_wait(struct vs_fences *fences, uint32_t fence, CUresult *error);
 bool vs_fences_one_stream(struct vs_fences *fences);
+
+/* The pool's number of a recorded fence. False where it has been used again since: the pool had
+ * seen that the fence has passed. */
+bool vs_fences_number(struct vs_fences *fences, uint64_t fence, uint32_t *number);
 
 /* The slow halves of what follows. */
 CUresult vs_fences_ask_legal(struct vs_fences *fences);

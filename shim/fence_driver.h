@@ -32,8 +32,8 @@ static inline void vs_fence_leave(const struct vs_entries *real, bool entered)
 
 /*
  * The mode in which this thread may ask and wait whatever captures are active. Always taken (but in
- * vs_fence_event_query): a capture of another thread may begin between a look at their number and
- * the call. Returns the mode to go back to.
+ * vs_fence_event_query and _new): a capture of another thread may begin between a look at their
+ * number and the call. Returns the mode to go back to.
  */
 static inline CUstreamCaptureMode vs_fence_relax(const struct vs_entries *real)
 {
@@ -53,24 +53,9 @@ static inline void vs_fence_unrelax(const struct vs_entries *real, CUstreamCaptu
     }
 }
 
-/* A new event of a context, that keeps no time. */
-static inline CUresult vs_fence_event_new(const struct vs_entries *real, CUcontext context,
-                                          CUevent *event)
-{
-    CUstreamCaptureMode mode;
-    CUresult result;
-    bool entered;
-
-    if (real->cuEventCreate == NULL) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    entered = vs_fence_enter(real, context);
-    mode = vs_fence_relax(real);
-    result = real->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    vs_fence_unrelax(real, mode);
-    vs_fence_leave(real, entered);
-    return result;
-}
+/* A new event of a context, that keeps no time, in any state of any capture: without a call for the
+ * mode where none is active. */
+CUresult vs_fence_event_new(const struct vs_entries *real, CUcontext context, CUevent *event);
 
 static inline void vs_fence_event_free(const struct vs_entries *real, CUevent event)
 {

@@ -1,11 +1,13 @@
 /*
  * What frees owe (see fence_owed.h).
  *
- * Each context's fences are numbered as they are recorded (vs_fences.begun, .recorded); `owed` is
- * the last that a free wants to have passed, `passed` the last that the host has seen pass here.
- * page->owed counts what was added to that anywhere, page->paid how much of it is known to have
- * passed: equal where nothing is outstanding. A fence that is owed but not recorded (a capture
- * keeps the free aside) stays owed.
+ * Each context's fences are numbered as they are recorded (vs_fences.begun, .recorded); `passed` is
+ * the last that the host has seen pass here. What a thread's frees want to have passed, it knows
+ * itself, and says in its lane of the arena (arena_inner.h), by a plain store on a line that it has
+ * written anyway; whoever has to know what all are owed looks at all lanes. That is asked before a
+ * synchronous copy, and only where a fence was recorded that is not known to have passed: every
+ * free has got one by then, or a capture keeps it aside, and nothing can be waited for yet. It then
+ * stays owed.
  *
  * The pool must not run out of fences where epochs are closed, for other threads' submissions wait
  * there, and one of them may be what the fences wait for. So a free waits, as the driver's would
@@ -16,7 +18,7 @@
 #include "shim/fence_owed.h"
 
 #include "report/sys.h"
-#include "shim/arena.h"
+#include "shim/arena_inner.h"
 #include "shim/fence_copies.h"
 
 #define PATIENCE_NS UINT64_C(1000000000)
@@ -36,22 +38,21 @@ static void raise(_Atomic uint64_t *word, uint64_t to)
 }
 
 /* Has a fence passed? One whose number is used again has: the pool had seen it. */
-static bool has_passed(struct vs_fences *fences, uint64_t fence, uint32_t number)
+static bool has_passed(struct vs_fences *fences, uint64_t fence, uint32_t *number)
 {
-    if (atomic_load_explicit(&fences->begun, memory_order_seq_cst) < fence + VS_POOL_FENCES &&
-        vs_fences_query(fences, number, NULL) > 0) {
+    if (vs_fences_number(fences, fence, number) && vs_fences_query(fences, *number, NULL) > 0) {
         return false;
     }
     raise(&fences->passed, fence);
     return true;
 }
 
-static bool wait_a_while(struct vs_fences *fences, uint64_t fence, uint32_t number,
-                         uint64_t patience)
+static bool wait_a_while(struct vs_fences *fences, uint64_t fence, uint64_t patience)
 {
     uint64_t until = vs_sys_clock(CLOCK_MONOTONIC) + patience;
+    uint32_t number;
 
-    while (!has_passed(fences, fence, number)) {
+    while (!has_passed(fences, fence, &number)) {
         const struct timespec nap = {.tv_nsec = NAP_NS};
 
         if (patience == 0 || vs_sys_clock(CLOCK_MONOTONIC) >= until) {
@@ -68,14 +69,14 @@ static bool wait_for(struct vs_fences *fences, uint64_t until, uint64_t patience
 {
     uint64_t recorded = atomic_load_explicit(&fences->recorded, memory_order_acquire);
     uint64_t fence = until < recorded ? until : recorded;
-    uint32_t number = (uint32_t)((fence - 1) % VS_POOL_FENCES);
+    uint32_t number;
 
     if (fence > atomic_load_explicit(&fences->passed, memory_order_acquire)) {
         if (patience != UINT64_MAX) {
-            if (!wait_a_while(fences, fence, number, patience)) {
+            if (!wait_a_while(fences, fence, patience)) {
                 return false;
             }
-        } else if (!has_passed(fences, fence, number)) {
+        } else if (!has_passed(fences, fence, &number)) {
             vs_fences_wait(fences, number, NULL);
             raise(&fences->passed, fence);
         }
@@ -85,8 +86,20 @@ static bool wait_for(struct vs_fences *fences, uint64_t until, uint64_t patience
 
 struct paying {
     uint64_t context; /* the thread's current one: its identity; 0: only what is our own */
-    bool all;
 };
+
+/* What the frees of all threads in this arena want. */
+static uint64_t owed_in(struct vs_arena *arena)
+{
+    uint64_t owed = 0;
+
+    for (unsigned i = 0; i < VS_ARENA_LANES; i++) {
+        uint64_t lane = atomic_load_explicit(&arena->lanes[i].owed, memory_order_acquire);
+
+        owed = lane > owed ? lane : owed;
+    }
+    return owed;
+}
 
 static struct vs_fence_owed *own(const struct vs_fences *fences)
 {
@@ -103,62 +116,91 @@ static void pay(struct vs_arena *arena, void *data)
     struct paying *paying = data;
     struct vs_fences *fences = vs_arena_fences(arena);
     struct vs_fence_owed *mine = own(fences);
-    uint64_t owed = atomic_load_explicit(&fences->owed, memory_order_acquire), patience;
+    uint64_t owed, patience;
 
     if (mine != NULL && wait_for(fences, mine->until, UINT64_MAX)) {
         mine->fences = NULL;
     }
     if (paying->context != 0 && vs_arena_place(arena).context == paying->context) {
+        owed = owed_in(arena);
         patience =
             owed > atomic_load_explicit(&fences->given_up, memory_order_relaxed) ? PATIENCE_NS : 0;
         if (!wait_for(fences, owed, patience)) {
             raise(&fences->given_up, owed);
         }
     }
-    paying->all =
-        paying->all && owed <= atomic_load_explicit(&fences->passed, memory_order_relaxed);
 }
 
 void vs_fence_pay(const struct vs_guard *guard)
 {
-    struct vs_process_page *page = vs_process_page();
-    uint32_t owed = atomic_load_explicit(&page->owed, memory_order_acquire);
-    uint32_t paid = atomic_load_explicit(&page->paid, memory_order_relaxed);
-    struct paying paying = {.all = true};
+    struct paying paying;
 
     if (!vs_copies_wanted(guard) || !vs_process_counts()) {
         return;
     }
     paying.context = vs_place_of_thread(&guard->driver->real).context;
     vs_arena_each(pay, &paying);
-    while (paying.all && (int32_t)(owed - paid) > 0 &&
-           !atomic_compare_exchange_weak(&page->paid, &paid, owed)) {
+}
+
+bool vs_fence_outstanding(void)
+{
+    struct vs_arenas *arenas =
+        atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
+    uint32_t count =
+        arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+        const struct vs_fences *fences = &arena->fences; /* an arena's place is never freed */
+
+        if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_ALIVE &&
+            atomic_load_explicit(&fences->passed, memory_order_acquire) <
+                atomic_load_explicit(&fences->begun, memory_order_acquire)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only this thread writes to its own lane. One that it got from another says less: numbers grow. */
+static void say_in_lane(struct vs_arena *arena, uint64_t until)
+{
+    _Atomic uint64_t *owed = &arena->lanes[vs_arena_here.lane].owed;
+
+    if (vs_arena_lane_is_own(vs_arena_here.lane)) {
+        atomic_store_explicit(owed, until, memory_order_release);
+    } else {
+        raise(owed, until);
     }
 }
 
-void vs_fence_owe(struct vs_fences *fences, uint64_t until)
+static struct vs_fence_owed *make_room(void)
 {
-    struct vs_fence_owed *mine = own(fences);
+    struct vs_fence_owed *mine = own(NULL);
+    struct paying paying = {.context = 0};
 
-    if (until > OUTSTANDING + atomic_load_explicit(&fences->passed, memory_order_relaxed)) {
-        wait_for(fences, until - OUTSTANDING + AT_ONCE, UINT64_MAX);
-    }
-    if (mine == NULL) {
-        mine = own(NULL);
-    }
     if (mine == NULL) { /* too many contexts: this free waits for those of the others */
-        struct paying paying = {.context = 0};
-
         vs_arena_each(pay, &paying);
         for (unsigned i = 0; i < VS_FENCE_OWED; i++) {
             vs_fence_owed[i].fences = NULL;
         }
         mine = &vs_fence_owed[0];
     }
+    return mine;
+}
+
+void vs_fence_owe(struct vs_arena *arena, uint64_t until)
+{
+    struct vs_fences *fences = vs_arena_fences(arena);
+    struct vs_fence_owed *mine = own(fences);
+
+    if (until > OUTSTANDING + atomic_load_explicit(&fences->passed, memory_order_relaxed)) {
+        wait_for(fences, until - OUTSTANDING + AT_ONCE, UINT64_MAX);
+    }
+    if (mine == NULL) {
+        mine = make_room();
+    }
     *mine = vs_fence_owed[0]; /* the last one is looked at first */
     vs_fence_owed[0] = (struct vs_fence_owed){fences, until};
-    if (atomic_load_explicit(&vs_copies_state, memory_order_relaxed) != VS_COPIES_OFF) {
-        raise(&fences->owed, until);
-        atomic_fetch_add_explicit(&vs_process_page()->owed, 1, memory_order_release);
-    }
+    say_in_lane(arena, until);
 }

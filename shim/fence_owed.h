@@ -18,10 +18,12 @@
 
 #include "shim/fence.h"
 
+struct vs_arena;
+
 /* What a thread's frees are owed, the last arena first: fences up to this one, if they are recorded
  * (numbers are vs_fences.begun's). */
 struct vs_fence_owed {
-    struct vs_fences *fences; /* NULL: nothing */
+    const struct vs_fences *fences; /* NULL: nothing */
     uint64_t until;
 };
 
@@ -30,28 +32,26 @@ enum { VS_FENCE_OWED = 4 }; /* contexts in which one thread frees by turns */
 extern __thread struct vs_fence_owed vs_fence_owed[VS_FENCE_OWED]
     __attribute__((tls_model("initial-exec")));
 
-void vs_fence_owe(struct vs_fences *fences, uint64_t until);
+void vs_fence_owe(struct vs_arena *arena, uint64_t until);
 
-/* A plain free was done, with no lock held. Waits where too many fences are outstanding. */
-static inline void vs_fence_owes(struct vs_fences *fences)
+/* A plain free was done in this arena, which has these fences, with no lock held. Waits where too
+ * many of them are outstanding. */
+static inline void vs_fence_owes(struct vs_arena *arena, const struct vs_fences *fences)
 {
     /* A fence that is begun from here on covers whatever was submitted before the free. */
     uint64_t until = atomic_load_explicit(&fences->begun, memory_order_seq_cst) + 1;
 
     if (__builtin_expect(vs_fence_owed[0].fences != fences || vs_fence_owed[0].until != until, 0)) {
-        vs_fence_owe(fences, until);
+        vs_fence_owe(arena, until);
     }
 }
+
+bool vs_fence_outstanding(void);
 
 /* May anything be owed to anybody? */
 static inline bool vs_fence_owing(const struct vs_guard *guard)
 {
-    struct vs_process_page *page = vs_process_page();
-
-    return __builtin_expect(atomic_load_explicit(&page->owed, memory_order_acquire) !=
-                                atomic_load_explicit(&page->paid, memory_order_relaxed),
-                            0) &&
-           guard->counts;
+    return guard->counts && vs_fence_outstanding();
 }
 
 /* Waits. Open epochs have been closed. */

@@ -7,6 +7,8 @@
 #include "shim/fence_copies.h"
 #include "shim/fence_owed.h"
 
+#define NEVER(condition) (__builtin_constant_p(condition) && !(condition))
+
 /* Before the driver's call: does a synchronous copy touch host memory? Asked only where something
  * is owed. */
 #define BEFORE_NO false
@@ -44,7 +46,7 @@
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         vs_fence_submit(&guard, stream_of, per_thread);                                            \
-        if (vs_fence_owing(&guard) && (BEFORE_##host)) {                                           \
+        if (!NEVER(BEFORE_##host) && vs_fence_owing(&guard) && (BEFORE_##host)) {                  \
             vs_fence_pay(&guard);                                                                  \
         }                                                                                          \
         CUresult result = guard.entries->name arguments;                                           \

@@ -59,7 +59,6 @@ struct vs_process_page {
     _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
     _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
     _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
-    _Atomic uint64_t asleep_at;         /* of arena_decay.c */
     bool options_loaded;
     int options_result;
     struct vs_captures captures;
@@ -67,9 +66,8 @@ struct vs_process_page {
     _Atomic uint32_t synchronising; /* threads that wait for a context in a way a capture forbids */
     /* Of fence.h: apart, for every submission reads them, and what closes epochs writes. */
     _Alignas(128) _Atomic uint32_t unclosed;
-    _Atomic uint32_t closings;   /* how often epochs were closed */
-    _Atomic uint32_t owed, paid; /* of fence_owed.c */
-    struct vs_lock gate;         /* of fence.c and capture.c */
+    _Atomic uint32_t closings; /* how often epochs were closed */
+    struct vs_lock gate;       /* of fence.c and capture.c */
 };
 
 /* Never NULL; read by vs_process_page(). */
