@@ -22,7 +22,7 @@ struct verb {
 
 static const struct verb verbs[] = {
     {"options", "list the options, and check those of the present environment", vs_cli_options},
-    {"replay", "run an allocation trace through the pool: how much memory it takes", vs_cli_replay},
+    {"replay", "run an allocation trace through the pool, without a GPU", vs_cli_replay},
 };
 
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
