@@ -53,8 +53,10 @@ CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUd
 CUresult vs_arena_settle(struct vs_arena *arena);
 
 /* cuMemFreeAsync of memory that an arena claims, on a stream that does not capture: the driver
- * takes plain memory there too. A plain free, then, but for the waiting; counted. */
-CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream);
+ * takes plain memory there too. A plain free, then, but for the waiting; where the stream is
+ * another context's, behind that stream, too. Counted. */
+CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream,
+                             bool per_thread);
 
 /* Calls visit for each living arena, which it holds meanwhile. */
 void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data);

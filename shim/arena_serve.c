@@ -6,6 +6,7 @@
 #include "shim/count.h"
 #include "shim/fence_driver.h"
 #include "shim/fence_owed.h"
+#include "shim/fence_streams.h"
 #include "shim/process.h"
 
 #include <errno.h>
@@ -170,10 +171,71 @@ static CUresult stream_good(const struct vs_guard *guard, CUstream stream)
     return result;
 }
 
-CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream)
+static bool knows_context_events(const struct vs_entries *real)
+{
+    return real->cuCtxRecordEvent != NULL && real->cuCtxWaitEvent != NULL;
+}
+
+/* Makes the arena's context wait, by a stream of its own that goes with its work: what is recorded
+ * for the context from now on covers the event. */
+static CUresult wait_on_the_device(struct vs_arena *arena, CUevent event)
+{
+    const struct vs_entries *real = &arena->driver->real;
+    bool entered = vs_fence_enter(real, arena->context);
+    CUstream stream;
+    CUresult result = real->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+
+    if (result == CUDA_SUCCESS) {
+        result = real->cuStreamWaitEvent(stream, event, 0);
+        real->cuStreamDestroy_v2(stream);
+    }
+    vs_fence_leave(real, entered);
+    return result;
+}
+
+/*
+ * The fence of a free covers the work of the arena's context, which is more than its stream's: but
+ * not if the stream is another context's. Nor does a driver without context events give it one: it
+ * relies on frees that wait, and this one is to wait for its stream.
+ */
+static CUresult order_behind(const struct vs_guard *guard, struct vs_arena *arena, CUstream stream,
+                             bool per_thread, bool *ordered)
+{
+    const struct vs_entries *real = &guard->driver->real;
+    CUcontext context = vs_fence_stream_context(real, stream, per_thread);
+    CUstreamCaptureMode mode;
+    CUevent event;
+    CUresult result;
+
+    *ordered = false;
+    if (context == arena->context && knows_context_events(real)) {
+        return CUDA_SUCCESS;
+    }
+    result = vs_fence_event_new(real, context != NULL ? context : arena->context, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    mode = vs_fence_relax(real);
+    result =
+        real->cuEventRecord(event, per_thread && stream == NULL ? CU_STREAM_PER_THREAD : stream);
+    if (result == CUDA_SUCCESS) {
+        *ordered = knows_context_events(real) && real->cuStreamCreate != NULL &&
+                   wait_on_the_device(arena, event) == CUDA_SUCCESS;
+        if (!*ordered) {
+            result = vs_fence_event_call(real, context, real->cuEventSynchronize, event);
+        }
+    }
+    vs_fence_unrelax(real, mode);
+    vs_fence_event_free(real, event);
+    return result;
+}
+
+CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream,
+                             bool per_thread)
 {
     struct vs_arena *arena = vs_arena_of_address(address);
     CUresult result = stream_good(guard, stream);
+    bool ordered = false;
 
     if (arena == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
@@ -182,8 +244,14 @@ CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, 
         result = vs_fences_legal(&arena->fences);
     }
     if (result == CUDA_SUCCESS) {
+        result = order_behind(guard, arena, stream, per_thread, &ordered);
+    }
+    if (result == CUDA_SUCCESS) {
         vs_count_pool_free(guard, address);
         result = free_block(arena, address);
+    }
+    if (ordered) {
+        vs_fence_close_all(); /* the fences of later frees are not to wait for that stream */
     }
     vs_arena_leave(arena);
     return vs_fence_answer(guard, result);

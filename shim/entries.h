@@ -153,6 +153,7 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuMemRelease) \
     X(cuMemSetAccess) \
     X(cuMemUnmap) \
+    X(cuStreamCreate) \
     X(cuStreamGetCtx) \
     X(cuStreamGetCtx_v2) \
     X(cuStreamIsCapturing) \

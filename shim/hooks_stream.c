@@ -60,7 +60,7 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
         vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         if (!recorded && guard.counts && vs_arena_claims(address)) {                               \
-            return vs_arena_free_async(&guard, address, stream);                                   \
+            return vs_arena_free_async(&guard, address, stream, (twin) == VS_CAPTURE_PER_THREAD);  \
         }                                                                                          \
         bool known = !recorded && vs_count_free_begin(&guard, address, &alloc);                    \
         CUresult result = guard.entries->name(address, stream);                                    \
