@@ -34,7 +34,10 @@
 #define __CUDA_API_VERSION_INTERNAL 1
 #pragma GCC visibility push(default)
 #include <cuda.h>
-#include <cudaProfiler.h>
+/* All that is simulated of cudaProfiler.h, a package of its own: cuda.h is to be all that is
+ * needed. */
+CUresult CUDAAPI cuProfilerStart(void);
+CUresult CUDAAPI cuProfilerStop(void);
 #pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
