@@ -246,9 +246,11 @@ void vs_ledger_host_pinned(uint32_t device, int64_t delta)
 
 void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats)
 {
+    struct vs_ledger_pool_stats now = *stats;
     if (device < VS_LEDGER_MAX_DEVICES) {
+        vs_gauges_live_now(&ledger->device[device].gauges, true, &now.live_bytes);
         vs_lock_take(&ledger->rare);
-        ledger->pool[device] = *stats;
+        ledger->pool[device] = now;
         vs_lock_drop(&ledger->rare);
     }
 }

@@ -112,7 +112,7 @@ struct vs_ledger_pool_stats {
     uint64_t waits, wait_ns; /* of the host, for fences */
     uint64_t orders;         /* of later work after a fence, on the device */
     uint64_t trims, released_bytes, remapped_bytes;
-    uint64_t live_bytes;  /* in live blocks: what was asked for, … */
+    uint64_t live_bytes;  /* in live blocks: what was asked for (vs_ledger_pool sees to it), … */
     uint64_t block_bytes; /* … and what the blocks occupy */
     uint64_t free_bytes;  /* reserved and not in live blocks; pending_bytes included */
     uint64_t pending_bytes;
@@ -120,8 +120,9 @@ struct vs_ledger_pool_stats {
     uint64_t pinned_bytes; /* free bytes in pages that a live block keeps in place */
 };
 
-/* How the pools of a device stand now: the latest call wins, and is what the report says. Before
- * vs_ledger_oom too: its entry takes largest_free_bytes from here. Not for the allocation path. */
+/* How the pools of a device stand now: the latest call wins, and is what the report says;
+ * live_bytes is not read, for only the ledger knows what was asked for. Before vs_ledger_oom too:
+ * its entry takes largest_free_bytes from here. Not for the allocation path. */
 void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats);
 
 /* A request that the program saw fail, for whatever reason. */

@@ -110,11 +110,22 @@ def the_pool_serves():
         of = device(result)
         expect(of["requests"]["alloc_count"], 1000, backing)
         expect(of["live"]["now_bytes"], 0, backing)
+        expect(of["fragmentation"]["internal_ratio"], None, backing)
         expect(of["pool"]["backing"], backing)
         expect(of["pool"]["misses"] < 20, True, of["pool"])
         expect(of["pool"]["hits"] > 900, True, of["pool"])
         expect(kinds(of).get("pool"), of["reserved"]["now_bytes"])
         expect("plain" in kinds(of), False)
+
+
+@test
+def rounding_is_told():
+    """The ledger knows what was asked for, the pool what it takes."""
+    for backing in BACKINGS:
+        _, result = said("start(); ps = [alloc(600) for _ in range(300)]", backing)
+        of = device(result)
+        expect((of["pool"]["live_bytes"], of["pool"]["block_bytes"]), (180000, 307200), backing)
+        expect(of["fragmentation"]["internal_ratio"], 0.4141, backing)
 
 
 @test
@@ -197,7 +208,7 @@ def per_device():
 
 
 @test
-def contexts_come_and_go():
+def arenas_come_and_go():
     for backing in BACKINGS:
         _, result = said("""
             context = start()
@@ -479,6 +490,30 @@ def free_memory_is_told():
             print(before - during == 64 * MIB, info() == before)
         """, backing)
         expect(lines, ["True True"], backing)
+
+
+@test
+def decisions_are_said():
+    """At level 2 only: each kind, and once a second at most."""
+    source = """
+        start(); ps = [alloc((i % 7 + 1) * 3 * MIB) for i in range(20)]
+        for p in ps[::2]: ok(free(p))
+        alloc(60 * MIB)
+        for i in range(50): try_alloc(5000 * MIB)
+        for p in ps[1::2]: ok(free(p))
+    """
+    wanted = ["pool with {} backing", "more from the driver for a request of 3MiB", "back to the driver",
+              "5000MiB refused: over the limit"]
+    for backing in BACKINGS:
+        env = {"VRAMSHIM_LIMIT": "300MiB", "VRAMSHIM_TRIM_ABOVE": "8MiB", "VRAMSHIM_REPORT": "none"}
+        result = python(source, backing, env={**env, "VRAMSHIM_VERBOSE": "2"})
+        expect(result.code, 0, result.err)
+        lines = [line for line in result.err.splitlines() if ": device 0: " in line]
+        for words in wanted + (["free pages mapped where they are needed"] if backing == "vmm" else []):
+            expect_in(words.format(backing), "\n".join(lines))
+        expect(len(lines) < 20, True, result.err)
+        result = python(source, backing, env={**env, "VRAMSHIM_VERBOSE": "1"})
+        expect("device 0" in result.err, False, result.err)
 
 
 # Being out of the way

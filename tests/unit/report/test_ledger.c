@@ -272,11 +272,15 @@ static void pool_figures(void **unused)
     vs_ledger_oom(2, 1, 1, VS_VERDICT_DEVICE_FULL);
     vs_ledger_pool(2, &stats);
     stats.hits = 4;
+    stats.live_bytes = 512; /* as the pool has it, rounded up */
+    vs_ledger_alloc(&(struct vs_alloc){
+        .address = 0x700000, .bytes = 300, .context = 1, .device = 2, .kind = VS_KIND_POOL});
     vs_ledger_pool(2, &stats);
     vs_ledger_pool(VS_LEDGER_MAX_DEVICES, &stats);
     vs_ledger_oom(2, 8192, 1, VS_VERDICT_FRAGMENTED);
     assert_int_equal(look(2)->pool.backing, VS_LEDGER_NATIVE);
     assert_int_equal(look(2)->pool.hits, 4);
+    assert_int_equal(look(2)->pool.live_bytes, 300);
     assert_true(snapshot.ooms[0].largest_free_bytes == UINT64_MAX);
     assert_int_equal(snapshot.ooms[1].largest_free_bytes, 4096);
     assert_int_equal(snapshot.ooms[1].reserved_bytes, 1 << 20);
