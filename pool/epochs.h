@@ -14,7 +14,9 @@
  * Where a fence could not be recorded (a capture is running) the epoch stays without one, and the
  * next fence covers it.
  *
- * Threads: everything from any thread; no lock is held across ops. Two do not record at once.
+ * Threads: everything from any thread; no lock is held across ops. But two do not record at once:
+ * who closes an epoch meanwhile waits until the other has recorded its fence (and, where all of
+ * them are outstanding, has seen the oldest pass).
  */
 #ifndef VS_POOL_EPOCHS_H
 #define VS_POOL_EPOCHS_H

@@ -1,6 +1,6 @@
 /*
- * The pool's lock: one word, for sections without a call out. Spins briefly, then naps through ops.
- * Not recursive, not fair; a zeroed lock is free.
+ * The pool's lock: one word, for short sections that call out for host memory at most. Spins
+ * briefly, then naps through ops. Not recursive, not fair; a zeroed lock is free.
  */
 #ifndef VS_POOL_LOCK_H
 #define VS_POOL_LOCK_H

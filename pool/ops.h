@@ -8,7 +8,8 @@
  * Unless it says otherwise a function returns 0 or a negative errno. -ENOMEM means that the device
  * has no such memory now (the pool then tries otherwise); anything else is a fault of the device or
  * its context, and goes to the caller of the pool unchanged. Functions are called from any thread,
- * several at once, and with no lock of the pool held, except where it is said.
+ * several at once, and with no lock of the pool held, except host_map, host_unmap, nap and
+ * reserved, which must not call the pool.
  */
 #ifndef VS_POOL_OPS_H
 #define VS_POOL_OPS_H

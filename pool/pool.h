@@ -6,8 +6,9 @@
  * handles are mapped, and moved where they are needed) or native (whole allocations of the driver).
  *
  * Every function may be called from any thread at any time between init and fini, unless it says
- * otherwise. None allocates host memory but through ops; no lock is held across a call of ops,
- * except ops->reserved, host_map and host_unmap. Results are 0, a negative errno, or what is said.
+ * otherwise. None allocates host memory but through ops. No lock is held across a call of ops,
+ * except ops->reserved, host_map, host_unmap and nap; but threads that close an epoch wait for the
+ * one that records its fence. Results are 0, a negative errno, or what is said.
  */
 #ifndef VS_POOL_POOL_H
 #define VS_POOL_POOL_H
@@ -71,7 +72,7 @@ struct vs_pool_request {
 int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address);
 
 /* Plain free, of a block's start. -ENOENT: the address is not in this pool. -EINVAL: it is, but no
- * live block starts there. Never waits for the device, unless VS_POOL_FENCES are outstanding. */
+ * live block starts there. Never waits for the device. */
 int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
 
 /* The live block around an address: its start and the bytes it occupies (rounded up from what was
@@ -82,7 +83,8 @@ int vs_pool_find(struct vs_pool *pool, uint64_t address, uint64_t *start, uint64
 bool vs_pool_open_epoch(const struct vs_pool *pool);
 
 /* Closes it: before the program submits work, and before a capture begins. Records at most one
- * fence. Positive where that was refused (capturing): the frees are kept aside. */
+ * fence; waits for the oldest first where VS_POOL_FENCES are outstanding. Positive where that was
+ * refused (capturing): the frees are kept aside. */
 int vs_pool_close_epoch(struct vs_pool *pool);
 
 /* Makes sure that what was freed before is seen by the host: before an address leaves the context's
@@ -98,7 +100,7 @@ uint64_t vs_pool_trim(struct vs_pool *pool, uint64_t keep, bool wait);
 
 /* Decay: called every eighth of the decay time while it returns true; gives back what lay free
  * through the last eight calls. False: nothing is left that could ever go; call again after the
- * next free. Never waits for the device. */
+ * next free. Waits for the device only as closing an epoch or ops->give does. */
 bool vs_pool_decay(struct vs_pool *pool);
 
 /* Is more free than trim_above? Then call vs_pool_trim(pool, trim_above, false). */
