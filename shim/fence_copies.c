@@ -12,8 +12,9 @@
  * does not know is the host's. Not seen: kernels, fills and host functions that write what the host
  * reads (VRAMSHIM_STRICT_FREE=on is for them).
  *
- * Lock: one per context, a leaf, never held across a driver call. Contexts' records are static and
- * reused, so a thread may hold on to one whose context is gone: what it then notes concerns nobody.
+ * Locks: one per context and one for who has which record, leaves, never held across a driver call.
+ * Contexts' records are static and reused, so a thread may hold on to one whose context is gone:
+ * what it then notes concerns nobody.
  */
 #include "shim/fence_copies.h"
 
@@ -38,7 +39,6 @@ struct vs_fence_copies {
     struct vs_lock lock;
     _Atomic(CUcontext) context; /* NULL: free */
     _Atomic uint32_t pending;   /* entries that are set, and `whole` */
-    uint32_t stamp;
     bool whole;
     struct copy copy[STREAMS];
 };
@@ -129,11 +129,6 @@ const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copie
     static const _Atomic uint32_t always = 1;
 
     return copies == NULL ? &always : &copies->pending;
-}
-
-bool vs_copies_any(const struct vs_fence_copies *copies)
-{
-    return atomic_load_explicit(vs_copies_pending_of(copies), memory_order_acquire) != 0;
 }
 
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,

@@ -33,11 +33,10 @@ extern _Atomic bool vs_copies_in_graphs; /* a graph may hold a copy to host memo
 struct vs_fence_copies *vs_copies_of(CUcontext context);
 void vs_copies_forget(struct vs_fence_copies *copies, const struct vs_entries *real, bool alive);
 
-/* At a free: waits until the copies have passed. Positive: that is not known, the whole context
- * must be waited for (and then the copies are, too). Else the driver's code. */
-bool vs_copies_any(const struct vs_fence_copies *copies);
-/* What vs_copies_any reads: not 0 where it says so. Stays where it is. */
+/* A word that is 0 while there is nothing to wait for. Stays where it is. */
 const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copies);
+/* At a free: waits until the copies have passed; the driver's code. *whole_context: whether they
+ * have is not known, and the whole context must be waited for (and then the copies are, too). */
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,
                         bool *whole_context);
 
@@ -56,11 +55,11 @@ bool vs_copies_to_host(const struct vs_guard *guard, CUdeviceptr to);
 bool vs_copies_2d_to_host(const struct vs_guard *guard, const CUDA_MEMCPY2D *copy);
 bool vs_copies_3d_to_host(const struct vs_guard *guard, const CUDA_MEMCPY3D *copy);
 bool vs_copies_3d_peer_to_host(const struct vs_guard *guard, const CUDA_MEMCPY3D_PEER *copy);
+bool vs_copies_batch_to_host(const struct vs_guard *guard, const CUdeviceptr *to, size_t count);
 /* The same of either end. */
 bool vs_copies_2d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY2D *copy);
 bool vs_copies_3d_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D *copy);
 bool vs_copies_3d_peer_touches_host(const struct vs_guard *guard, const CUDA_MEMCPY3D_PEER *copy);
-bool vs_copies_batch_to_host(const struct vs_guard *guard, const CUdeviceptr *to, size_t count);
 
 /* A graph got a node that copies. */
 static inline void vs_copies_graph_node(const struct vs_guard *guard)
@@ -70,8 +69,8 @@ static inline void vs_copies_graph_node(const struct vs_guard *guard)
     }
 }
 
-/* Hooks: the host waits for a stream, or for its current context (stream then not read). begin
- * before the driver's call; done where it succeeded. */
+/* Hooks: the host waits for a stream, or for a context (NULL: the current one). vs_copies_waits
+ * before the driver's call, and its answer as since to one of the others where that succeeded. */
 uint32_t vs_copies_waits(void);
 void vs_copies_waited_stream(const struct vs_guard *guard, CUstream stream, bool per_thread,
                              uint32_t since);
