@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define NOBODYS 12345 /* an address that no allocation has */
+
 struct block {
     CUdeviceptr start;
     uint64_t bytes; /* as asked */
@@ -188,17 +190,19 @@ VS_HOOK cuPointerGetAttributes(unsigned int count, CUpointer_attribute *names, v
     struct block block;
     enum where where =
         count != 0 && names != NULL && data != NULL ? find(&guard, address, &block) : NOT_OURS;
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
     if (where == FREED) {
-        address = 12345; /* as an address that nobody has */
+        address = NOBODYS;
     }
-    for (unsigned int i = 0; where == LIVE && i < count; i++) {
+    for (unsigned int i = 0; where == LIVE && result == CUDA_SUCCESS && i < count; i++) {
         if (names[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
-            settle_for(names[i], address);
+            result = settle_for(names[i], address);
         }
     }
-    result = guard.entries->cuPointerGetAttributes(count, names, data, address);
+    if (result == CUDA_SUCCESS) {
+        result = guard.entries->cuPointerGetAttributes(count, names, data, address);
+    }
     for (unsigned int i = 0; where == LIVE && result == CUDA_SUCCESS && i < count; i++) {
         if (data[i] != NULL) {
             put_right(data[i], names[i], &block);

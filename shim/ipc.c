@@ -1,8 +1,8 @@
 /*
  * Memory between processes, where it is a pool's (see ipc.h).
  *
- * Both tables hang on the process's page, and are small and open-addressed: programs share few
- * allocations. Lock: ipc->lock, a leaf.
+ * Both tables hang on the process's page, and are walked from end to end: programs share few
+ * allocations, and where none is shared nobody walks. Lock: ipc->lock, a leaf.
  */
 #include "shim/ipc.h"
 

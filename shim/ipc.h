@@ -26,7 +26,7 @@ bool vs_ipc_unscramble(CUipcMemHandle *handle, uint64_t *distance, uint64_t *byt
 bool vs_ipc_opened(CUdeviceptr address, CUdeviceptr base, uint64_t bytes);
 
 /* The base to close for this address; 0: not one of those. It is forgotten once closed as often as
- * opened; vs_ipc_not_closed undoes that. */
+ * opened; vs_ipc_opened undoes that. */
 CUdeviceptr vs_ipc_closes(CUdeviceptr address, uint64_t *bytes);
 
 /* Is something open inside what begins there? Then a close of the beginning, which was not opened
