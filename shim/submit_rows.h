@@ -2,17 +2,17 @@
  * Every entry point of cuda.h that submits work to a context, one row each; included by entries.h.
  *
  * R(X, name, parameters, arguments, stream, default stream, host): what its hook needs beyond its
- * name. stream is read from the parameters (NULL: the entry point has none, and uses the default one;
- * vs_fence_last.stream: it is of no one stream). default stream: how it reads stream 0. host: YES
- * and its like, where it may copy to memory that the host reads without waiting for it
+ * name. stream is read from the parameters (NULL: the entry point has none, and uses the default
+ * one; vs_fence_last.stream: it is of no one stream). default stream: how it reads stream 0. host:
+ * YES and its like, where it may copy to memory that the host reads without waiting for it
  * (fence_copies.h); NOW and its like, where it is a synchronous copy from or to host memory, before
  * which what frees owe is waited for (fence_owed.h); else NO. VS_SUBMIT_TWINS is a row and its
  * per-thread twin.
  *
  * Not here, for they have hooks of their own: stream-ordered memory and cuStreamWaitEvent
- * (hooks_stream.c, hooks_wait.c). Not submissions: what only looks at streams, makes or ends them or
- * their captures; module loads, cuMemAdvise and array calls, whose own copies are over when they
- * return. tests/preload/test_entries.py holds the list, and fails when cuda.h grows beyond it.
+ * (hooks_stream.c, hooks_wait.c). Not submissions: what only looks at streams, makes or ends them
+ * or their captures; module loads, cuMemAdvise and array calls, whose own copies are over when they
+ * return. tests/preload/test_captures.py holds the list, and fails when cuda.h grows beyond it.
  *
  * An entry point that is missed makes a fence cover too much, never too little.
  */
@@ -185,19 +185,18 @@ CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *, CUdeviceptr *, size_t
                                             CUmemcpyAttributes *, size_t *, size_t, CUstream);
 CUresult CUDAAPI cuMemcpy3DBatchAsync_v2(size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long,
                                          CUstream);
-CUresult CUDAAPI cuMemcpy3DBatchAsync_v2_ptsz(size_t, CUDA_MEMCPY3D_BATCH_OP *,
-                                              unsigned long long, CUstream);
-CUresult CUDAAPI cuMemPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t, CUmemLocation *,
-                                         size_t *, size_t, unsigned long long, CUstream);
+CUresult CUDAAPI cuMemcpy3DBatchAsync_v2_ptsz(size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long,
+                                              CUstream);
+CUresult CUDAAPI cuMemPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t *,
+                                         size_t, unsigned long long, CUstream);
 CUresult CUDAAPI cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, CUmemLocation *,
                                               size_t *, size_t, unsigned long long, CUstream);
 CUresult CUDAAPI cuMemDiscardBatchAsync(CUdeviceptr *, size_t *, size_t, unsigned long long,
                                         CUstream);
 CUresult CUDAAPI cuMemDiscardBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t, unsigned long long,
                                              CUstream);
-CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t,
-                                                   CUmemLocation *, size_t *, size_t,
-                                                   unsigned long long, CUstream);
+CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *, size_t *, size_t, CUmemLocation *,
+                                                   size_t *, size_t, unsigned long long, CUstream);
 CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *, size_t *, size_t,
                                                         CUmemLocation *, size_t *, size_t,
                                                         unsigned long long, CUstream);

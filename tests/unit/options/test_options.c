@@ -351,7 +351,8 @@ static void announces(void **state)
     for (unsigned i = 0; i < heard.count; i++)
         assert_int_equal(heard.level[i], 1);
     assert_string_equal(heard.line[1], "VRAMSHIM_REPORT=none");
-    /* A line per option that does nothing yet, and a loud one for a cap that does not hold for all. */
+    /* A line per option that does nothing yet, and a loud one for a cap that does not hold for all.
+     */
     for (int i = 0; i < VS_OPTION_COUNT; i++) {
         const struct vs_option_info *info = &vs_options_table[i];
         unsigned expected;
