@@ -58,6 +58,18 @@ CUresult vs_arena_settle(struct vs_arena *arena);
 CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream,
                              bool per_thread);
 
+/* Memory was asked for, of the driver or of this arena (or NULL), and this was the answer. True:
+ * there was no room, and other arenas of the thread's device have given back what lay idle in them:
+ * ask again. Waits for what was freed in them, as those frees would have. */
+bool vs_arena_gives_room(const struct vs_guard *guard, const struct vs_arena *asked);
+
+static inline bool vs_arena_makes_room(const struct vs_guard *guard, CUresult result,
+                                       const struct vs_arena *asked)
+{
+    return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) && guard->counts &&
+           vs_arena_gives_room(guard, asked);
+}
+
 /* Calls visit for each living arena, which it holds meanwhile. */
 void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data);
 

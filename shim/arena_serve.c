@@ -81,6 +81,34 @@ CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, si
     return answer(error);
 }
 
+struct room {
+    CUdevice device;
+    const struct vs_arena *asked;
+    uint64_t bytes; /* given back */
+};
+
+static void give_room(struct vs_arena *arena, void *data)
+{
+    struct room *room = data;
+    int64_t before = atomic_load_explicit(&arena->reserved, memory_order_relaxed);
+
+    if (arena == room->asked || arena->device != room->device || before <= 0) {
+        return;
+    }
+    vs_pool_trim(arena->pool, 0, true);
+    before -= atomic_load_explicit(&arena->reserved, memory_order_relaxed);
+    room->bytes += before > 0 ? (uint64_t)before : 0;
+}
+
+bool vs_arena_gives_room(const struct vs_guard *guard, const struct vs_arena *asked)
+{
+    struct room room = {.asked = asked};
+
+    room.device = asked != NULL ? asked->device : vs_place_of_thread(&guard->driver->real).device;
+    vs_arena_each(give_room, &room);
+    return room.bytes > 0;
+}
+
 /* In a host function the driver permits no call. It runs them on threads of its own, so a thread
  * that was once told otherwise is asked no more. */
 static CUresult permitted(const struct vs_guard *guard)

@@ -54,6 +54,9 @@ static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_
         return refused(guard, address, bytes, result);
     }
     *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+    if (vs_arena_makes_room(guard, *result, arena)) {
+        *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+    }
     if (*result != CUDA_SUCCESS && vs_arena_unfit(arena)) {
         vs_arena_leave(arena);
         return refused(guard, address, bytes, result);
@@ -77,6 +80,9 @@ VS_HOOK cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
         return result;
     }
     result = guard.entries->cuMemAlloc_v2(address, bytes);
+    if (vs_arena_makes_room(&guard, result, NULL)) {
+        result = guard.entries->cuMemAlloc_v2(address, bytes);
+    }
     vs_count_alloc(&guard, result, address,
                    &(struct vs_count_request){.bytes = bytes, .kind = VS_KIND_PLAIN});
     return result;
@@ -137,6 +143,9 @@ VS_HOOK cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags
     VS_COUNT_ALLOW()
     CUresult result = guard.entries->cuMemAllocManaged(address, bytes, flags);
 
+    if (vs_arena_makes_room(&guard, result, NULL)) {
+        result = guard.entries->cuMemAllocManaged(address, bytes, flags);
+    }
     vs_count_alloc(&guard, result, address,
                    &(struct vs_count_request){.bytes = bytes, .kind = VS_KIND_MANAGED});
     return result;

@@ -21,6 +21,9 @@
         vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, stream);                             \
+        if (vs_arena_makes_room(&guard, result, NULL)) {                                           \
+            result = guard.entries->name(address, bytes, stream);                                  \
+        }                                                                                          \
         if (!recorded) {                                                                           \
             vs_count_alloc(&guard, result, address,                                                \
                            &(struct vs_count_request){                                             \
@@ -40,6 +43,9 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
         vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
+        if (vs_arena_makes_room(&guard, result, NULL)) {                                           \
+            result = guard.entries->name(address, bytes, pool, stream);                            \
+        }                                                                                          \
         if (!recorded) {                                                                           \
             vs_count_alloc(                                                                        \
                 &guard, result, address,                                                           \
