@@ -76,15 +76,40 @@ uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *hole)
     return units < UINT32_MAX ? (uint32_t)units : UINT32_MAX;
 }
 
-/* A FREE block beside it has come or gone. */
+static void sort_anew(struct vs_pool *pool, uint32_t number)
+{
+    struct vs_block *hole = block_at(pool, number);
+    struct vs_tree *tree = &pool->zones[hole->zone].holes;
+    vs_tree_remove(pool, tree, number);
+    hole->key = vs_block_key(pool, hole);
+    hole->stale = 0;
+    vs_tree_insert(pool, tree, number);
+}
+
+/* A FREE block beside it has come or gone: it will be sorted anew when somebody looks for a HOLE,
+ * which is rare. */
 static void follow(struct vs_pool *pool, uint32_t number)
 {
     struct vs_block *hole = number ? block_at(pool, number) : NULL;
-    if (hole && hole->state == BLOCK_HOLE) {
-        struct vs_tree *tree = &pool->zones[hole->zone].holes;
-        vs_tree_remove(pool, tree, number);
-        hole->key = vs_block_key(pool, hole);
-        vs_tree_insert(pool, tree, number);
+    if (!hole || hole->state != BLOCK_HOLE || hole->stale) {
+        return;
+    }
+    struct vs_zone *zone = &pool->zones[hole->zone];
+    if (zone->stale_count == STALE_HOLES) {
+        sort_anew(pool, number);
+        return;
+    }
+    hole->stale = 1;
+    zone->stale[zone->stale_count++] = number;
+}
+
+void vs_holes_sort(struct vs_pool *pool, struct vs_zone *zone)
+{
+    while (zone->stale_count > 0) {
+        uint32_t number = zone->stale[--zone->stale_count];
+        if (block_at(pool, number)->state == BLOCK_HOLE && block_at(pool, number)->stale) {
+            sort_anew(pool, number);
+        }
     }
 }
 
@@ -93,6 +118,7 @@ void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state st
     struct vs_block *block = block_at(pool, number);
     block->state = (uint8_t)state;
     block->key = vs_block_key(pool, block);
+    block->stale = 0;
     vs_tree_insert(pool, tree_of(pool, block), number);
     if (state == BLOCK_FREE) {
         vs_views_mark(pool, number, true);

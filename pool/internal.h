@@ -69,6 +69,7 @@ struct vs_block {
     uint8_t big;   /* may lie over a handle of several pages */
     uint8_t view;  /* VIEW, or one in use: run is its list of stretches */
     uint8_t owner; /* RUN of the middle zone: its heap + 1 (spans.h) */
+    uint8_t stale; /* a HOLE whose key does not follow its neighbours for now */
     uint8_t lost;  /* a VIEW that could neither be made nor unmapped */
 };
 
@@ -83,11 +84,13 @@ struct vs_page {
     uint8_t dead; /* mapped, but neither access nor unmapping worked: out of use */
 };
 
+#define VIEW_TURNS 4
 struct vs_handle {
     uint32_t pages;
-    uint32_t next;    /* in the list of spares */
-    uint32_t aliases; /* views that it is part of */
-    uint64_t turn;    /* of the large zone's last request that a view served with it */
+    uint32_t next;              /* in the list of spares */
+    uint32_t aliases;           /* views that it is part of */
+    uint64_t turns[VIEW_TURNS]; /* of the last requests that views served with it (loops.c) */
+    uint32_t turns_at;
     uint64_t id;
     uint64_t address; /* where it is mapped; meaningless while spare */
 };
@@ -101,10 +104,13 @@ struct vs_tree {
     uint64_t whole; /* in pages that lie in one block entirely */
 };
 
+#define STALE_HOLES 32
 struct vs_zone {
     struct vs_tree free;
     struct vs_tree holes;
     struct vs_tree views;
+    uint32_t stale[STALE_HOLES]; /* HOLEs to be sorted anew, and others by now */
+    uint32_t stale_count;
     uint64_t *whole;      /* LARGE, vmm: a bit per page that lies in a FREE block entirely */
     uint64_t base, bytes; /* vmm: its range of addresses */
     uint32_t first;       /* vmm: the first block */
@@ -151,6 +157,7 @@ struct vs_heap {
 
 /* What the large zone remembers of its requests (loops.c). */
 #define VS_LOOP_PAST 16384
+#define VS_LOOP_LONG 64 /* a round that is worth a fence for its places */
 struct vs_past;
 struct vs_loops {
     struct vs_past *past; /* a ring */
@@ -174,6 +181,7 @@ struct vs_pool {
     struct vs_pool_lock lock __attribute__((aligned(128))); /* guards the rest */
     struct vs_zone zones[ZONES];
     struct vs_table blocks, handles, starts, stretches;
+    uint64_t views_made;
     uint32_t views; /* mapped, in use or not */
     struct vs_loops loops;
     uint32_t spares; /* handles that are mapped nowhere */
@@ -289,6 +297,8 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
 uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *block);
 /* Puts a FREE block or a HOLE into its tree, or takes it out; the HOLEs beside it follow. Not
  * joined with anything. */
+/* The HOLEs' tree is in order afterwards: before it is searched. */
+void vs_holes_sort(struct vs_pool *pool, struct vs_zone *zone);
 void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
 void vs_block_unlist(struct vs_pool *pool, uint32_t number);
 /* PENDING, into the queue, which is in the order of epochs. */
@@ -352,13 +362,15 @@ uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units);
 uint64_t vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address);
 void vs_loops_freed(struct vs_pool *pool, uint64_t turn);
 /* A place within [start, end) for this request, that no other is expected to want while it lives; 0
- * = none found. Only where vs_loops_expect knew one. */
-uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes);
-/* Is the page expected to be wanted while this request lives? False where nothing is known of it.
- */
-bool vs_loops_wants(const struct vs_pool *pool, uint64_t page);
-/* Does some view of the last round need pages in here? */
-bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes);
+ * = none found. by_views: nor does any view in the whole round. Only where vs_loops_expect knew
+ * one. */
+uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes,
+                        bool by_views);
+/* Did some view of the last round need pages in here? */
+bool vs_loops_viewed(struct vs_pool *pool, uint64_t address, uint64_t bytes);
+/* Is some of this memory expected to be wanted while the request lives? False where nothing is
+ * known. */
+bool vs_loops_wants(struct vs_pool *pool, uint64_t address, uint64_t bytes);
 
 /* views.c */
 /* The FREE block of the large zone around an address; 0 = none. */

@@ -108,62 +108,70 @@ void vs_loops_freed(struct vs_pool *pool, uint64_t turn)
     }
 }
 
-uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes)
+/* The turns in which a request like the expected one lives: after it, up to the returned one. */
+static uint64_t last_turn(const struct vs_loops *loops)
 {
-    struct vs_loops *loops = &pool->loops;
-    uint64_t first = loops->expected + 1, life = past(loops, loops->expected)->life;
+    uint32_t life = loops->past[loops->expected % VS_LOOP_PAST].life;
     uint64_t last = life ? loops->expected + life : loops->next;
-    last = last < loops->next ? last : loops->next;
-    for (unsigned moves = 0; moves < MOVES; moves++) {
-        uint64_t to = start;
-        if (start + bytes > end) {
-            return 0;
-        }
-        for (uint64_t turn = first; turn < last && to == start; turn++) {
-            const struct vs_past *other = past(loops, turn);
-            uint64_t other_end = other->address + ((uint64_t)other->units << UNIT_BITS);
-            if (other->address < start + bytes && other_end > start) {
-                to = vs_zone_askew(other_end, bytes) ? page_up(other_end) : other_end;
-            }
-        }
-        if (to == start) {
-            return start;
-        }
-        start = to;
-    }
-    return 0;
+    return last < loops->next ? last : loops->next;
 }
 
-bool vs_loops_wants(const struct vs_pool *pool, uint64_t page)
+/* Is the page part of a view in one of those turns? */
+static bool viewed(const struct vs_pool *pool, uint64_t page, uint64_t last)
 {
-    const struct vs_loops *loops = &pool->loops;
-    uint64_t expected = loops->expected;
-    uint32_t life = expected ? loops->past[expected % VS_LOOP_PAST].life : 0;
     const struct vs_handle *handle = handle_at(pool, vs_page_find(pool, page)->handle);
-    if (life > 0 && handle->aliases > 0 && handle->turn > expected &&
-        handle->turn < expected + life) {
-        return true;
-    }
-    for (uint64_t turn = expected + 1; turn < expected + life && turn < loops->next; turn++) {
-        const struct vs_past *other = &loops->past[turn % VS_LOOP_PAST];
-        if (other->address < page + VS_POOL_PAGE &&
-            other->address + ((uint64_t)other->units << UNIT_BITS) > page) {
+    for (unsigned i = 0; handle->aliases > 0 && i < VIEW_TURNS; i++) {
+        if (handle->turns[i] > pool->loops.expected && handle->turns[i] < last) {
             return true;
         }
     }
     return false;
 }
 
-bool vs_loops_needs(const struct vs_pool *pool, uint64_t address, uint64_t bytes)
+/* Where what is expected to be wanted of [start, start + bytes) ends; 0: nothing is. */
+static uint64_t wanted_until(struct vs_pool *pool, uint64_t start, uint64_t bytes, bool by_views)
 {
-    const struct vs_loops *loops = &pool->loops;
-    if (!loops->expected) {
-        return false;
+    struct vs_loops *loops = &pool->loops;
+    uint64_t last = last_turn(loops);
+    for (uint64_t turn = loops->expected + 1; turn < last; turn++) {
+        const struct vs_past *other = past(loops, turn);
+        uint64_t end = other->address + ((uint64_t)other->units << UNIT_BITS);
+        if (other->address < start + bytes && end > start) {
+            return end;
+        }
     }
-    uint64_t round = loops->next - loops->expected;
-    for (uint64_t at = page_down(address); at < address + bytes; at += VS_POOL_PAGE) {
-        const struct vs_handle *handle = handle_at(pool, vs_page_find(pool, at)->handle);
-        if (handle->aliases > 0 && loops->next - handle->turn <= round) {
+    for (uint64_t page = page_down(start + bytes - 1);
+         pool->views > 0 && page + VS_POOL_PAGE > start; page -= VS_POOL_PAGE) {
+        if (viewed(pool, page, by_views ? loops->next : last)) {
+            return page + VS_POOL_PAGE;
+        }
+    }
+    return 0;
+}
+
+uint64_t vs_loops_avoid(struct vs_pool *pool, uint64_t start, uint64_t end, uint64_t bytes,
+                        bool by_views)
+{
+    for (unsigned moves = 0; moves < MOVES && start + bytes <= end; moves++) {
+        uint64_t to = wanted_until(pool, start, bytes, by_views);
+        if (!to) {
+            return start;
+        }
+        start = vs_zone_askew(to, bytes) ? page_up(to) : to;
+    }
+    return 0;
+}
+
+bool vs_loops_wants(struct vs_pool *pool, uint64_t address, uint64_t bytes)
+{
+    return pool->loops.expected && wanted_until(pool, address, bytes, false) != 0;
+}
+
+bool vs_loops_viewed(struct vs_pool *pool, uint64_t address, uint64_t bytes)
+{
+    for (uint64_t at = page_down(address); pool->loops.expected && at < address + bytes;
+         at += VS_POOL_PAGE) {
+        if (viewed(pool, at, pool->loops.next)) {
             return true;
         }
     }

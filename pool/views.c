@@ -157,7 +157,8 @@ static void begin(struct vs_pool *pool, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
     for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
-        handle_at(pool, vs_page_find(pool, at)->handle)->turn = pool->loops.next;
+        struct vs_handle *handle = handle_at(pool, vs_page_find(pool, at)->handle);
+        handle->turns[handle->turns_at++ % VIEW_TURNS] = pool->loops.next;
     }
     block->state = BLOCK_LIVE;
     vs_page_start_set(pool, number);
@@ -232,10 +233,10 @@ static void forget_stretches(struct vs_pool *pool, uint32_t list)
     }
 }
 
-static bool lendable(const struct vs_pool *pool, uint64_t address, bool polite)
+static bool lendable(struct vs_pool *pool, uint64_t address, bool polite)
 {
     return handle_at(pool, vs_page_find(pool, address)->handle)->pages == 1 &&
-           !(polite && vs_loops_wants(pool, address));
+           !(polite && vs_loops_wants(pool, address, VS_POOL_PAGE));
 }
 
 /* Adds a stretch of the FREE block's pages from `from` on, lent at once. Returns its pages; 0 where
@@ -334,6 +335,7 @@ static void dissolve(struct vs_pool *pool, uint32_t number)
 static uint32_t take_range(struct vs_pool *pool, uint32_t pages)
 {
     struct vs_tree *tree = &pool->zones[ZONE_LARGE].holes;
+    vs_holes_sort(pool, &pool->zones[ZONE_LARGE]);
     uint32_t units = pages * PAGE_UNITS, number = vs_tree_from(pool, tree, units, 0);
     while (number && block_at(pool, number)->units < units) {
         number = vs_tree_from(pool, tree, block_at(pool, number)->key,
@@ -433,6 +435,7 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
     pool_lock(pool);
     if (rc == 0) {
         count_aliases(pool, block_at(pool, view), 1);
+        pool->views_made++;
         begin(pool, view);
         *number = view;
     } else if (block_at(pool, view)->lost) {

@@ -139,13 +139,13 @@ static void consider_around(const struct vs_pool *pool, uint32_t number, uint64_
     }
 }
 
-static struct window find_window(const struct vs_pool *pool, const struct vs_zone *zone,
-                                 uint32_t units)
+static struct window find_window(struct vs_pool *pool, struct vs_zone *zone, uint32_t units)
 {
     uint64_t bytes = (uint64_t)units << UNIT_BITS;
     struct window best = {0};
     uint32_t number;
 
+    vs_holes_sort(pool, zone);
     if (zone == &pool->zones[ZONE_SMALL]) {
         /* A page at a time; the first HOLE is the tightest. */
         number = vs_tree_from(pool, &zone->holes, PAGE_UNITS, 0);

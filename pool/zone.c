@@ -16,9 +16,18 @@
  */
 #define FITS 8
 #define NAPS 64
+#define WARY_SHIFT 2
+
+/* Two ways to keep out of the way of views: of those that are in use meanwhile, or of any in the
+ * whole round. Neither settles every loop, so they take turns as views are made; in a loop that has
+ * settled nobody asks. */
+static bool wary(const struct vs_pool *pool)
+{
+    return pool->views_made >> WARY_SHIFT & 1;
+}
 
 /* The lock is held. 0: nothing fits as it lies. */
-static uint32_t find_fit(const struct vs_pool *pool, const struct vs_zone *zone, unsigned name,
+static uint32_t find_fit(struct vs_pool *pool, const struct vs_zone *zone, unsigned name,
                          uint32_t *units)
 {
     uint32_t number = vs_tree_from(pool, &zone->free, *units, 0);
@@ -36,8 +45,10 @@ static uint32_t find_fit(const struct vs_pool *pool, const struct vs_zone *zone,
     for (unsigned i = 0; number && i < FITS; i++) {
         uint32_t fitted = *units;
         if (!block->big || vs_big_fit(pool, block, &fitted) == 0) {
+            uint64_t bytes = (uint64_t)fitted << UNIT_BITS;
             if (name != ZONE_LARGE || pool->views == 0 ||
-                !vs_loops_needs(pool, block->address, (uint64_t)fitted << UNIT_BITS)) {
+                !(wary(pool) ? vs_loops_viewed(pool, block->address, bytes)
+                             : vs_loops_wants(pool, block->address, bytes))) {
                 *units = fitted;
                 return number;
             }
@@ -163,8 +174,9 @@ static int try_between(struct vs_pool *pool, uint32_t units, enum vs_block_state
         const struct vs_block *block = block_at(pool, found);
         uint64_t start =
             vs_zone_askew(block->address, bytes) ? page_up(block->address) : block->address;
-        uint64_t place = block->big ? 0 : vs_loops_avoid(pool, start, block_end(block), bytes);
-        if (place && !vs_loops_needs(pool, place, bytes)) {
+        uint64_t place =
+            block->big ? 0 : vs_loops_avoid(pool, start, block_end(block), bytes, wary(pool));
+        if (place) {
             return carve(pool, found, place, units, state, number);
         }
         found = vs_tree_from(pool, tree, block->units, block->address + 1);
@@ -188,7 +200,8 @@ static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
         if (rc != -EAGAIN) {
             return rc;
         }
-        if (early && expected && fences_pend(pool)) {
+        if (early && expected && fences_pend(pool) &&
+            pool->loops.next - pool->loops.expected >= VS_LOOP_LONG) {
             return -EBUSY;
         }
     }
