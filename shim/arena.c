@@ -8,6 +8,7 @@
 #include "report/sys.h"
 #include "shim/arena_inner.h"
 #include "shim/arm.h"
+#include "shim/decisions.h"
 #include "shim/process.h"
 #include "shim/say.h"
 #include "shim/test_faults.h"
@@ -105,7 +106,7 @@ static bool enter_if(struct vs_arena *arena, uint64_t identity)
 
 void vs_arena_leave(struct vs_arena *arena)
 {
-    vs_arena_count_out(arena);
+    vs_arena_left(arena);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -276,8 +277,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     }
     vs_arena_count_in(arena);
     atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
-    vs_say(VS_SAY_DECISION, "device %d: pool with %s backing", device,
-           arena->backing == VS_POOL_VMM ? "vmm" : "native");
+    vs_decisions_backing(arena);
     if (first) {
         reserve_first(arena);
     }

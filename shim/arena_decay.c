@@ -19,6 +19,7 @@
 #include "report/sys.h"
 #include "shim/arena_inner.h"
 #include "shim/arm.h"
+#include "shim/decisions.h"
 #include "shim/guard.h"
 #include "shim/process.h"
 
@@ -74,6 +75,7 @@ static void decay_one(struct vs_arena *arena, void *data)
     if (vs_arena_here.slow) {
         vs_arena_here.slow = false;
         vs_arena_publish(arena->device);
+        vs_decisions_done(arena, 0);
     }
 }
 

@@ -43,10 +43,33 @@ struct vs_arena_map {
     _Atomic uintptr_t root[1u << VS_MAP_ROOT_BITS];
 };
 
+static inline _Atomic uint8_t *vs_arena_map_leaf(uintptr_t entry)
+{
+    return (_Atomic uint8_t *)entry; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 /* owner: 1 … VS_ARENAS, or 0 = nobody. Whole pages. -ENOMEM: nothing was changed that would matter
  * to others. */
 int vs_arena_map_set(struct vs_arena_map *map, uint64_t address, uint64_t bytes, unsigned owner);
-unsigned vs_arena_map_at(struct vs_arena_map *map, uint64_t address);
+
+static inline unsigned vs_arena_map_at(const struct vs_arena_map *map, uint64_t address)
+{
+    uint64_t page = address / VS_POOL_PAGE, root = page >> VS_MAP_LEAF_BITS;
+    uintptr_t entry;
+
+    if (root >= 1u << VS_MAP_ROOT_BITS) {
+        return 0;
+    }
+    entry = atomic_load_explicit(&map->root[root], memory_order_acquire);
+    if ((entry & 1) != 0) {
+        return (unsigned)(entry >> 1);
+    }
+    return entry == 0 ? 0
+                      : atomic_load_explicit(vs_arena_map_leaf(entry) +
+                                                 (page & ((1u << VS_MAP_LEAF_BITS) - 1)),
+                                             memory_order_acquire);
+}
+
 void vs_arena_map_drop(struct vs_arena_map *map, unsigned owner);
 
 /* What the arenas of one device share. */
@@ -104,6 +127,14 @@ struct vs_arenas {
     struct vs_arena_map map;
 };
 
+/* What one call into a pool made of the driver, in bytes; for decisions.c. */
+struct vs_arena_tally {
+    uint64_t took, gave;
+    uint64_t moved; /* mapped again, at another address */
+    uint64_t waits, wait_ns;
+    uint64_t unmapped; /* of what it took: to be mapped for the first time */
+};
+
 /* What the calling thread's last call into a pool met. */
 struct vs_arena_thread {
     uint32_t number;                /* of the thread, from 1; 0: none yet */
@@ -113,6 +144,7 @@ struct vs_arena_thread {
     int32_t error;  /* CUresult of the last driver call that failed */
     bool capped;    /* the cap said no, the last time that memory was asked for */
     bool slow;      /* the driver was asked for memory, or given some */
+    struct vs_arena_tally tally;
 };
 extern __thread struct vs_arena_thread vs_arena_here
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -153,7 +185,7 @@ static inline void vs_arena_count_in(struct vs_arena *arena)
     }
 }
 
-static inline void vs_arena_count_out(struct vs_arena *arena)
+static inline void vs_arena_left(struct vs_arena *arena)
 {
     _Atomic uint32_t *users = &arena->lanes[vs_arena_here.lane].users;
 
@@ -172,7 +204,7 @@ static inline bool vs_arena_enter(struct vs_arena *arena)
             atomic_load_explicit(&arena->state, memory_order_seq_cst) == VS_ARENA_ALIVE, 1)) {
         return true;
     }
-    vs_arena_count_out(arena);
+    vs_arena_left(arena);
     return false;
 }
 

@@ -14,33 +14,11 @@ _Static_assert(VS_POOL_PAGE == UINT64_C(1) << PAGE_BITS, "the map's pages are th
 
 typedef _Atomic uint8_t leaf_byte;
 
-static leaf_byte *leaf_of(uintptr_t entry)
-{
-    return (leaf_byte *)entry; /* NOLINT(performance-no-int-to-ptr) */
-}
-
-unsigned vs_arena_map_at(struct vs_arena_map *map, uint64_t address)
-{
-    uint64_t page = address >> PAGE_BITS;
-    uintptr_t entry;
-
-    if (page >> VS_MAP_LEAF_BITS >= ROOTS) {
-        return 0;
-    }
-    entry = atomic_load_explicit(&map->root[page >> VS_MAP_LEAF_BITS], memory_order_acquire);
-    if ((entry & 1) != 0) {
-        return (unsigned)(entry >> 1);
-    }
-    return entry == 0 ? 0
-                      : atomic_load_explicit(&leaf_of(entry)[page & (LEAF_PAGES - 1)],
-                                             memory_order_acquire);
-}
-
 /* The leaf of a root entry, made where there is none; it begins as the entry was. */
 static leaf_byte *leaf_for(struct vs_arena_map *map, uint64_t root)
 {
     uintptr_t entry = atomic_load_explicit(&map->root[root], memory_order_relaxed);
-    leaf_byte *leaf = leaf_of(entry);
+    leaf_byte *leaf = vs_arena_map_leaf(entry);
 
     if (entry != 0 && (entry & 1) == 0) {
         return leaf;
@@ -123,8 +101,9 @@ void vs_arena_map_drop(struct vs_arena_map *map, unsigned owner)
             }
         } else if (entry != 0) {
             for (unsigned i = 0; i < LEAF_PAGES; i++) {
-                if (atomic_load_explicit(&leaf_of(entry)[i], memory_order_relaxed) == owner) {
-                    atomic_store_explicit(&leaf_of(entry)[i], 0, memory_order_release);
+                if (atomic_load_explicit(&vs_arena_map_leaf(entry)[i], memory_order_relaxed) ==
+                    owner) {
+                    atomic_store_explicit(&vs_arena_map_leaf(entry)[i], 0, memory_order_release);
                 }
             }
         }

@@ -121,6 +121,8 @@ static int op_create(void *world, uint64_t bytes, uint64_t *handle)
         uncharge(arena, bytes);
         return error;
     }
+    vs_arena_here.tally.took += bytes;
+    vs_arena_here.tally.unmapped += bytes;
     *handle = made;
     return 0;
 }
@@ -131,6 +133,7 @@ static void op_release(void *world, uint64_t handle, uint64_t bytes)
     RELAXED(arena);
 
     outcome(arena->driver->real.cuMemRelease(handle));
+    vs_arena_here.tally.gave += bytes;
     uncharge(arena, bytes);
 }
 
@@ -139,6 +142,11 @@ static int op_map(void *world, uint64_t address, uint64_t bytes, uint64_t handle
     struct vs_arena *arena = world;
     RELAXED(arena);
 
+    if (vs_arena_here.tally.unmapped >= bytes) {
+        vs_arena_here.tally.unmapped -= bytes;
+    } else {
+        vs_arena_here.tally.moved += bytes;
+    }
     return outcome(arena->driver->real.cuMemMap(address, bytes, 0, handle, 0));
 }
 
@@ -205,6 +213,7 @@ static int op_take(void *world, uint64_t bytes, uint64_t *address)
         uncharge(arena, bytes);
         return error;
     }
+    vs_arena_here.tally.took += bytes;
     *address = at;
     return 0;
 }
@@ -223,6 +232,7 @@ static int op_give(void *world, uint64_t address, uint64_t bytes)
         return error;
     }
     uncharge(arena, bytes);
+    vs_arena_here.tally.gave += bytes;
     return 0;
 }
 
@@ -266,9 +276,11 @@ static int op_wait(void *world, uint32_t fence)
     CUresult error = CUDA_SUCCESS;
     uint64_t begun = vs_sys_clock(CLOCK_MONOTONIC);
     int result = fence_outcome(vs_fences_wait(&arena->fences, fence, &error), error);
+    uint64_t took = vs_sys_clock(CLOCK_MONOTONIC) - begun;
 
-    atomic_fetch_add_explicit(&arena->wait_ns, vs_sys_clock(CLOCK_MONOTONIC) - begun,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&arena->wait_ns, took, memory_order_relaxed);
+    vs_arena_here.tally.waits++;
+    vs_arena_here.tally.wait_ns += took;
     vs_arena_here.slow = true;
     return result;
 }

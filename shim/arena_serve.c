@@ -4,6 +4,7 @@
  */
 #include "shim/arena_inner.h"
 #include "shim/count.h"
+#include "shim/decisions.h"
 #include "shim/fence_driver.h"
 #include "shim/fence_owed.h"
 #include "shim/fence_streams.h"
@@ -27,23 +28,28 @@ static CUresult answer(int error)
 
 /* The driver was asked on the way: the moment to say how the pool stands, in case the process gets
  * no other. */
-static void after_slow_path(struct vs_arena *arena)
+static void after_slow_path(struct vs_arena *arena, size_t asked)
 {
     if (__builtin_expect(vs_arena_here.slow, 0)) {
         vs_arena_here.slow = false;
         vs_arena_publish(arena->device);
+        vs_decisions_done(arena, asked);
     }
 }
 
-static enum vs_verdict verdict_of(enum vs_pool_verdict verdict)
+/* What is larger than the cap the pool need not have asked for. */
+static enum vs_verdict verdict_of(const struct vs_arena *arena,
+                                  const struct vs_pool_request *request)
 {
-    switch (verdict) {
+    switch (request->verdict) {
     case VS_POOL_FRAGMENTED:
         return VS_VERDICT_FRAGMENTED;
     case VS_POOL_PENDING:
         return VS_VERDICT_PENDING;
     default:
-        return vs_arena_here.capped ? VS_VERDICT_OVER_LIMIT : VS_VERDICT_DEVICE_FULL;
+        return vs_arena_here.capped || request->bytes > arena->charge->limit
+                   ? VS_VERDICT_OVER_LIMIT
+                   : VS_VERDICT_DEVICE_FULL;
     }
 }
 
@@ -75,9 +81,10 @@ CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, si
         *address = at;
     } else if (error == -ENOMEM) {
         vs_arena_publish(arena->device);
-        *verdict = verdict_of(request.verdict);
+        *verdict = verdict_of(arena, &request);
+        vs_decisions_refused(arena, bytes, *verdict);
     }
-    after_slow_path(arena);
+    after_slow_path(arena, bytes);
     return answer(error);
 }
 
@@ -168,7 +175,7 @@ static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
         }
         vs_decay_freed();
     }
-    after_slow_path(arena);
+    after_slow_path(arena, 0);
     return answer(error);
 }
 

@@ -16,6 +16,7 @@
 
 #include "shim/arm.h"
 #include "shim/capture.h"
+#include "shim/decisions.h"
 #include "shim/fence_copies.h"
 #include "shim/fence_driver.h"
 #include "shim/test_faults.h"
@@ -396,9 +397,11 @@ CUresult vs_fences_wait_strict(struct vs_fences *fences)
     CUresult result;
 
     if (fences->always_wait) {
+        vs_decisions_free_waits(true);
         return wait_for_all(fences);
     }
     result = vs_copies_wait(fences->copies, fences->real, &whole);
+    vs_decisions_free_waits(whole);
     if (whole) {
         result = wait_for_all(fences);
     }

@@ -19,6 +19,7 @@
 
 #include "report/sys.h"
 #include "shim/arena_inner.h"
+#include "shim/decisions.h"
 #include "shim/fence_copies.h"
 
 #define PATIENCE_NS UINT64_C(1000000000)
@@ -55,6 +56,7 @@ static bool wait_a_while(struct vs_fences *fences, uint64_t fence, uint64_t pati
     while (!has_passed(fences, fence, &number)) {
         const struct timespec nap = {.tv_nsec = NAP_NS};
 
+        vs_decisions_copy_waits();
         if (patience == 0 || vs_sys_clock(CLOCK_MONOTONIC) >= until) {
             return false;
         }
@@ -77,6 +79,7 @@ static bool wait_for(struct vs_fences *fences, uint64_t until, uint64_t patience
                 return false;
             }
         } else if (!has_passed(fences, fence, &number)) {
+            vs_decisions_copy_waits();
             vs_fences_wait(fences, number, NULL);
             raise(&fences->passed, fence);
         }

@@ -21,6 +21,10 @@ enum { NOTES = 16, REMEMBERED = 256 };
 /* Context's hash (0: any) above, stream's below; 0: none yet. */
 static _Atomic uint64_t notes[NOTES];
 static _Atomic uint32_t noted;
+/* How often a note came to say something else, and the last answer for that: the number above, the
+ * context's hash below, but for the lowest bit (always set in a hash), which is the answer. */
+static _Atomic uint32_t changes;
+static _Atomic uint64_t answered;
 /* Stream's hash above, context's below: what the driver said. */
 static _Atomic uint64_t remembered[REMEMBERED];
 
@@ -93,13 +97,18 @@ void vs_fence_stream_seen(CUstream stream, bool per_thread)
     } else {
         hash = hash_of(CU_STREAM_LEGACY);
     }
-    atomic_store_explicit(&notes[at % NOTES], (uint64_t)context << 32 | hash, memory_order_relaxed);
+    if (atomic_load_explicit(&notes[at % NOTES], memory_order_relaxed) !=
+        ((uint64_t)context << 32 | hash)) {
+        atomic_store_explicit(&notes[at % NOTES], (uint64_t)context << 32 | hash,
+                              memory_order_relaxed);
+        atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+    }
     atomic_store_explicit(&noted, at + 1, memory_order_relaxed);
 }
 
-bool vs_fences_one_stream(struct vs_fences *fences)
+static bool one_stream_in(uint32_t context)
 {
-    uint32_t context = hash_of(fences->context), first = 0;
+    uint32_t first = 0;
 
     for (unsigned i = 0; i < NOTES; i++) {
         uint64_t note = atomic_load_explicit(&notes[i], memory_order_relaxed);
@@ -114,6 +123,20 @@ bool vs_fences_one_stream(struct vs_fences *fences)
         first = stream;
     }
     return true;
+}
+
+bool vs_fences_one_stream(struct vs_fences *fences)
+{
+    uint32_t context = hash_of(fences->context);
+    uint64_t question =
+        (uint64_t)atomic_load_explicit(&changes, memory_order_acquire) << 32 | context;
+    uint64_t answer = atomic_load_explicit(&answered, memory_order_relaxed);
+
+    if (__builtin_expect((answer | 1) != question, 0)) {
+        answer = question - (one_stream_in(context) ? 0 : 1);
+        atomic_store_explicit(&answered, answer, memory_order_relaxed);
+    }
+    return (answer & 1) != 0;
 }
 
 void vs_fence_stream_goes(CUstream stream)

@@ -7,7 +7,7 @@
  * the process is in, and never reach the driver. What is refused for its arguments is refused by
  * the driver itself.
  */
-#include "shim/arena.h"
+#include "shim/arena_inner.h"
 #include "shim/count.h"
 #include "shim/ipc.h"
 
@@ -58,14 +58,14 @@ static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_
         *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
     }
     if (*result != CUDA_SUCCESS && vs_arena_unfit(arena)) {
-        vs_arena_leave(arena);
+        vs_arena_left(arena);
         return refused(guard, address, bytes, result);
     }
     if (*result == CUDA_SUCCESS || *result == CUDA_ERROR_OUT_OF_MEMORY) {
         *address = at;
     }
     vs_count_pool_alloc(guard, *result, at, vs_arena_place(arena), bytes, verdict);
-    vs_arena_leave(arena);
+    vs_arena_left(arena);
     *result = vs_fence_answer(guard, *result);
     return true;
 }
@@ -172,7 +172,7 @@ static CUresult free_in(struct vs_arena *arena, const struct vs_guard *guard, CU
         result = vs_arena_free(guard, arena, address);
         vs_ipc_freed(arena, address, result);
     }
-    vs_arena_leave(arena);
+    vs_arena_left(arena);
     return vs_fence_answer(guard, result);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "report/quiet.h"
+#include "report/sys.h"
 #include "shim/text.h"
 
 #define PATIENCE_MS 500
@@ -24,6 +25,15 @@ void vs_say_set_level(int level)
 bool vs_say_shows(int level)
 {
     return level <= atomic_load_explicit(&shown_level, memory_order_relaxed);
+}
+
+bool vs_say_seldom(_Atomic uint64_t *last)
+{
+    uint64_t now = vs_sys_clock(CLOCK_MONOTONIC_COARSE);
+    uint64_t before = atomic_load_explicit(last, memory_order_relaxed);
+
+    return (before == 0 || now - before >= UINT64_C(1000000000)) &&
+           atomic_compare_exchange_strong(last, &before, now);
 }
 
 void vs_say(int level, const char *format, ...)

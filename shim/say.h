@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The levels of VRAMSHIM_VERBOSE. */
 enum vs_say_level {
@@ -29,6 +30,9 @@ bool vs_say_shows(int level);
  * report/quiet.h remembers. Conversions: those of vs_text_format. Control characters are shown as
  * '?', so that a line stays one line. */
 void vs_say(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Has a second passed since the last time that this said yes for the same word (0 at first)? */
+bool vs_say_seldom(_Atomic uint64_t *last);
 
 /* The same at most once in this process (a fork's child counts as the same one) per place in the
  * code. */
