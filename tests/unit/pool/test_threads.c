@@ -310,6 +310,43 @@ static void threads(enum vs_pool_backing backing, uint64_t cap, bool trimmer, bo
     }
 }
 
+static void vmm_with_room(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 400 * MIB, false, false);
+}
+
+static void vmm_tight(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 64 * MIB, true, false);
+}
+
+/* Large ones get views of what lies free. */
+static void vmm_giants(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 512 * MIB, false, true);
+}
+
+static void vmm_giants_trimmed(void **state)
+{
+    (void)state;
+    threads(VS_POOL_VMM, 320 * MIB, true, true);
+}
+
+static void native_with_room(void **state)
+{
+    (void)state;
+    threads(VS_POOL_NATIVE, 400 * MIB, false, false);
+}
+
+static void native_tight(void **state)
+{
+    (void)state;
+    threads(VS_POOL_NATIVE, 64 * MIB, true, false);
+}
+
 /* What the others look for would be found. */
 static void no_fences_are_noticed(void **state)
 {
