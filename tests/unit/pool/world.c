@@ -216,6 +216,11 @@ static void check_block(struct world *world, struct world_block *block)
     }
 }
 
+static bool is_faulty(const struct world *world)
+{
+    return (world->config.faults & ~(uint32_t)VS_POOL_SPANS) != 0;
+}
+
 static void check_refused(struct world *world, const struct vs_pool_request *request, int result,
                           uint64_t failures)
 {
@@ -235,7 +240,7 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     if (request->verdict == VS_POOL_FITS) {
         world_broke(world, "out of memory without a verdict");
     }
-    if (!fits || world->config.faults) {
+    if (!fits || is_faulty(world)) {
         return;
     }
     if (world->config.backing == VS_POOL_VMM || world->pages_live == 0) {
@@ -339,7 +344,7 @@ void world_close(struct world *world)
         return;
     }
     result = vs_pool_close_epoch(world->pool);
-    if (result == 0 && world->capturing && !world->config.faults) {
+    if (result == 0 && world->capturing && !is_faulty(world)) {
         world_broke(world, "an epoch was closed inside a capture");
     }
     if (result > 0 && !world->capturing) {
@@ -348,7 +353,7 @@ void world_close(struct world *world)
     if (result < 0 && world->failures == failures) {
         world_broke(world, "closing an epoch returned %d, and nothing had failed", result);
     }
-    if (result == 0 && !world->config.faults && vs_pool_open_epoch(world->pool)) {
+    if (result == 0 && !is_faulty(world) && vs_pool_open_epoch(world->pool)) {
         world_broke(world, "an epoch is open after it was closed");
     }
     if (result) {
