@@ -42,6 +42,10 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
 CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 
+#if CUDA_VERSION < 12080
+CUresult CUDAAPI cuEventElapsedTime_v2(float *, CUevent, CUevent);
+#endif
+
 #include "shim/submit_rows.h"
 
 #if CUDA_VERSION < 12020
@@ -114,6 +118,8 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     /* the host waits, or asks */ \
     X(cuCtxSynchronize) \
     X(cuCtxSynchronize_v2) \
+    X(cuEventElapsedTime) \
+    X(cuEventElapsedTime_v2) \
     X(cuEventQuery) \
     X(cuEventSynchronize) \
     X(cuStreamQuery) \

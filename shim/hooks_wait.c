@@ -3,11 +3,13 @@
  *
  * Nothing here is work, but for cuStreamWaitEvent: what comes after it waits for another stream, or
  * another process, and a fence must not. The rest hears of sticky errors, and of copies to host
- * memory that have been waited for (fence_copies.h).
+ * memory that have been waited for (fence_copies.h); a timer that has not passed waits for what
+ * frees owe (fence_owed.h).
  */
 #include "shim/capture.h"
 #include "shim/fence.h"
 #include "shim/fence_copies.h"
+#include "shim/fence_owed.h"
 
 #define STREAM_WAITS(name, twin)                                                                   \
     VS_HOOK name(CUstream stream, CUevent event, unsigned int flags)                               \
@@ -77,6 +79,25 @@ VS_HOOK cuEventSynchronize(CUevent event)
     VS_HOOK_ENTER(cuEventSynchronize)
     return vs_fence_answer(&guard, guard.entries->cuEventSynchronize(event));
 }
+
+/* Timers are read behind a free, which waited for what they time. */
+#define ELAPSED(name)                                                                              \
+    VS_HOOK name(float *ms, CUevent start, CUevent end)                                            \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name(ms, start, end);                                     \
+        if (result == CUDA_ERROR_NOT_READY && guard.counts) {                                      \
+            vs_fence_close_all();                                                                  \
+            if (vs_fence_owing(&guard)) {                                                          \
+                vs_fence_pay(&guard);                                                              \
+                result = guard.entries->name(ms, start, end);                                      \
+            }                                                                                      \
+        }                                                                                          \
+        return vs_fence_answer(&guard, result);                                                    \
+    }
+
+ELAPSED(cuEventElapsedTime)
+ELAPSED(cuEventElapsedTime_v2)
 
 #if CUDA_VERSION >= 12020
 #define IS_COPY(parameters) ((parameters)->type == CU_GRAPH_NODE_TYPE_MEMCPY)
