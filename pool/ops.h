@@ -38,7 +38,7 @@ struct vs_pool_ops {
     int (*unmap)(void *world, uint64_t address, uint64_t bytes);
 
     /* Whole allocations (the native backing), charged like create. Any size that is a multiple of
-     * VS_POOL_PAGE; the address is a multiple of VS_POOL_PAGE too. give may wait for the device. */
+     * VS_POOL_PAGE; the address is a multiple of VS_POOL_PAGE too. */
     int (*take)(void *world, uint64_t bytes, uint64_t *address);
     int (*give)(void *world, uint64_t address, uint64_t bytes);
 

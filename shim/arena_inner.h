@@ -105,9 +105,10 @@ struct vs_arena {
     enum vs_pool_backing backing;
     const struct vs_driver *driver;
     CUcontext context;
-    _Atomic bool unfit;      /* the driver's memory does not begin on pages */
-    bool direct_rdma;        /* vmm: memory that a NIC may reach */
-    struct vs_fences fences; /* what is read often comes first in it */
+    _Atomic bool unfit;       /* the driver's memory does not begin on pages */
+    bool direct_rdma;         /* vmm: memory that a NIC may reach */
+    struct vs_fences fences;  /* what is read often comes first in it */
+    _Atomic(CUstream) giving; /* native: segments go back on it, made at the first */
     struct vs_arena_device *charge;
     _Atomic int64_t reserved; /* as the pool says */
     _Atomic uint64_t charged; /* what of it is charged to the cap */
@@ -223,7 +224,7 @@ enum vs_decay_state {
     VS_DECAY_TICKING, /* it looks again after a period */
     VS_DECAY_OFF,     /* none wanted, none to be had, or ended */
     VS_DECAY_LAST,    /* … and then rests, unless there is a free before that */
-    VS_DECAY_RESTING, /* it looks after a whole decay time whether there was a free */
+    VS_DECAY_RESTING, /* it looks once in a second whether there was a free */
     VS_DECAY_ENDING
 };
 
