@@ -343,6 +343,9 @@ uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes);
 uint64_t vs_native_give(struct vs_pool *pool, uint64_t bytes);
 void vs_vmm_end(struct vs_pool *pool);
 void vs_native_end(struct vs_pool *pool, bool device_gone);
+/* A HOLE of so many pages as a BUSY block, with page records; 0: none, or no host memory. The lock
+ * is held. */
+uint32_t vs_vmm_range(struct vs_pool *pool, unsigned zone, uint32_t pages);
 /* Takes new memory into the free blocks of a zone. */
 int vs_vmm_add(struct vs_pool *pool, uint64_t bytes);
 int vs_native_add(struct vs_pool *pool, uint64_t bytes);

@@ -168,6 +168,23 @@ static int make_room(struct vs_pool *pool, uint64_t bytes, uint64_t limit)
     return over > given && waiting * 2 >= over - given ? -EAGAIN : 0;
 }
 
+static uint64_t above_keep(struct vs_pool *pool)
+{
+    pool_lock(pool);
+    uint64_t keep = pool->config.keep_bytes;
+    uint64_t above = keep == 0 ? UINT64_MAX : pool->reserved > keep ? pool->reserved - keep : 0;
+    pool_unlock(pool);
+    return above;
+}
+
+static uint64_t idle(struct vs_pool *pool)
+{
+    pool_lock(pool);
+    uint64_t bytes = pool->reserved - pool->live;
+    pool_unlock(pool);
+    return bytes;
+}
+
 int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
                    enum vs_block_state state, uint32_t *number)
 {
@@ -179,6 +196,11 @@ int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t
     rc = take(pool, zone, bytes, number);
     if (rc == -ENOMEM) {
         bytes = page_up((uint64_t)units << UNIT_BITS);
+        vs_native_give(pool, above_keep(pool));
+        rc = take(pool, zone, bytes, number);
+    }
+    if (rc == -ENOMEM && idle(pool) >= bytes) {
+        /* Better this request than what POOL_SIZE keeps. */
         vs_native_give(pool, UINT64_MAX);
         rc = take(pool, zone, bytes, number);
     }

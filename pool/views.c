@@ -331,31 +331,6 @@ static void dissolve(struct vs_pool *pool, uint32_t number)
     vs_block_release(pool, number, BLOCK_HOLE);
 }
 
-/* A HOLE of so many pages as a BUSY block; 0: none, or no host memory. */
-static uint32_t take_range(struct vs_pool *pool, uint32_t pages)
-{
-    struct vs_tree *tree = &pool->zones[ZONE_LARGE].holes;
-    vs_holes_sort(pool, &pool->zones[ZONE_LARGE]);
-    uint32_t units = pages * PAGE_UNITS, number = vs_tree_from(pool, tree, units, 0);
-    while (number && block_at(pool, number)->units < units) {
-        number = vs_tree_from(pool, tree, block_at(pool, number)->key,
-                              block_at(pool, number)->address + 1);
-    }
-    if (!number || vs_pages_make(pool, block_at(pool, number)->address, pages * VS_POOL_PAGE)) {
-        return 0;
-    }
-    vs_block_unlist(pool, number);
-    if (block_at(pool, number)->units > units) {
-        uint32_t rest = vs_block_cut(pool, number, pages * VS_POOL_PAGE);
-        if (!rest) {
-            vs_block_list(pool, number, BLOCK_HOLE);
-            return 0;
-        }
-        vs_block_list(pool, rest, BLOCK_HOLE);
-    }
-    return number;
-}
-
 static void count_aliases(struct vs_pool *pool, const struct vs_block *block, int by)
 {
     for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
@@ -414,7 +389,7 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
         vs_views_drop(pool, VIEWS_MAX / 8);
     }
     pool_lock(pool);
-    uint32_t view = pool->views < VIEWS_MAX ? take_range(pool, pages) : 0;
+    uint32_t view = pool->views < VIEWS_MAX ? vs_vmm_range(pool, ZONE_LARGE, pages) : 0;
     uint32_t got = view ? collect(pool, pages, true, &list) : 0;
     got += view ? collect(pool, pages - got, false, &list) : 0;
     bool enough = view && got == pages;

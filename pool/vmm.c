@@ -352,24 +352,56 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t li
     return rc == -ENOMEM && cutting == -EBUSY ? -EAGAIN : rc;
 }
 
+uint32_t vs_vmm_range(struct vs_pool *pool, unsigned zone, uint32_t pages)
+{
+    struct vs_tree *tree = &pool->zones[zone].holes;
+    uint32_t units = pages * PAGE_UNITS;
+    vs_holes_sort(pool, &pool->zones[zone]);
+    uint32_t number = vs_tree_from(pool, tree, units, 0);
+    while (number && block_at(pool, number)->units < units) {
+        number = vs_tree_from(pool, tree, block_at(pool, number)->key,
+                              block_at(pool, number)->address + 1);
+    }
+    if (!number || vs_pages_make(pool, block_at(pool, number)->address, pages * VS_POOL_PAGE)) {
+        return 0;
+    }
+    vs_block_unlist(pool, number);
+    if (block_at(pool, number)->units > units) {
+        uint32_t rest = vs_block_cut(pool, number, pages * VS_POOL_PAGE);
+        if (!rest) {
+            vs_block_list(pool, number, BLOCK_HOLE);
+            return 0;
+        }
+        vs_block_list(pool, rest, BLOCK_HOLE);
+    }
+    return number;
+}
+
 int vs_vmm_add(struct vs_pool *pool, uint64_t bytes)
 {
-    while (bytes > 0) {
-        uint64_t piece = bytes < ((uint64_t)1 << 40) ? bytes : (uint64_t)1 << 40;
-        uint32_t number;
-        int rc = vs_vmm_grow(pool, ZONE_LARGE, (uint32_t)(piece >> UNIT_BITS), UINT64_MAX,
-                             BLOCK_LIVE, &number);
-        if (rc) {
-            return rc == -EAGAIN ? -ENOMEM : rc;
-        }
+    int rc = 0;
+    while (bytes > 0 && rc == 0) {
+        uint64_t piece = bytes < ((uint64_t)1 << 40) ? page_up(bytes) : (uint64_t)1 << 40;
+        uint64_t surplus = 0;
         pool_lock(pool);
-        vs_pool_live(pool, -(int64_t)block_bytes(block_at(pool, number)));
-        pool->allocs--;
-        vs_block_release(pool, number, BLOCK_FREE);
+        uint32_t busy = vs_vmm_range(pool, ZONE_LARGE, (uint32_t)(piece >> PAGE_BITS));
         pool_unlock(pool);
-        bytes -= piece;
+        if (!busy) {
+            return -ENOMEM;
+        }
+        atomic_fetch_add(&pool->transits, 1);
+        rc = vs_supply_window(pool, busy, ZONE_LARGE, (uint32_t)(piece >> UNIT_BITS), UINT64_MAX,
+                              &surplus);
+        pool_lock(pool);
+        vs_vmm_unbusy(pool, busy);
+        pool_unlock(pool);
+        if (surplus > 0) {
+            vs_vmm_give(pool, surplus);
+        }
+        atomic_fetch_sub(&pool->transits, 1);
+        bytes -= piece < bytes ? piece : bytes;
     }
-    return 0;
+    return rc == -EAGAIN ? -ENOMEM : rc;
 }
 
 static void unmap_views(struct vs_pool *pool, uint32_t first)

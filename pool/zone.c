@@ -94,10 +94,12 @@ static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
     return cut_before(pool, number, start);
 }
 
-/* Does the large zone remember where its requests lay? Native ones are not placed at all. */
+/* Does the large zone remember where its requests lay? Native ones are not placed at all, and where
+ * memory counts for everything the tightest fit is the place. */
 static bool remembers(const struct vs_pool *pool, unsigned zone)
 {
-    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM;
+    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
+           pool->config.slack_bytes > 0;
 }
 
 static void remember(struct vs_pool *pool, uint32_t units, uint32_t number)
