@@ -3,9 +3,8 @@
  *
  * At most one in a process, made with its first arena, never where nothing should go back by time
  * (VRAMSHIM_POOL_DECAY_MS -1 or 0). It wakes every eighth of the decay time while a pool says that
- * something may go; otherwise it rests, and looks once in a decay time (a second at least) whether
- * there was a free. All signals are blocked in it: the program's handlers never run there. It
- * counts as inside a hook.
+ * something may go; otherwise it rests, and looks once in a second whether there was a free. All
+ * signals are blocked in it: the program's handlers never run there. It counts as inside a hook.
  *
  * page->decay is what it sleeps on and how it is spoken to. A free that finds it at rest (RESTING)
  * or about to be (LAST) only says TICKING: no free makes a system call, for to make a thread or to
@@ -14,7 +13,9 @@
  *
  * It ends before the driver does: a handler registered with the C library when it starts (so after
  * the driver's own, and run before them) tells it to, and waits, for a while. A forked child has a
- * wiped page and no thread; its own first arena starts one.
+ * wiped page and no thread; its own first arena starts one. Where the main thread has left by
+ * pthread_exit, and all others have returned, the process would have ended with the last of them:
+ * the thread sees that within a second, and returns too, so that the process ends.
  */
 #include "report/sys.h"
 #include "shim/arena_inner.h"
@@ -23,11 +24,13 @@
 #include "shim/guard.h"
 #include "shim/process.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 enum { TICKS = 8, REST_MS = 1000, END_MS = 2000, STACK_BYTES = 256 << 10 };
@@ -79,6 +82,54 @@ static void decay_one(struct vs_arena *arena, void *data)
     }
 }
 
+/* Is there no thread left but this one, and the remains of the first, which are never gone? */
+static bool is_alone(void)
+{
+    enum { AFTER_STATE = 17 }; /* fields of /proc/self/stat up to the number of threads */
+    char text[512], *at;
+    int fd = vs_sys_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+    long length = fd < 0 ? 0 : vs_sys_read(fd, text, sizeof(text) - 1);
+
+    if (fd >= 0) {
+        vs_sys_close(fd);
+    }
+    text[length > 0 ? length : 0] = '\0';
+    at = strrchr(text, ')'); /* the name before it may hold anything */
+    if (at == NULL || at[1] != ' ' || at[2] != 'Z') {
+        return false;
+    }
+    at += 2;
+    for (unsigned i = 0; i < AFTER_STATE && at != NULL; i++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at != NULL && at[1] == '2' && at[2] == ' ';
+}
+
+/* Sleeps so long, unless it is to end, and looks once in a second. False: we are alone. */
+static bool rest(_Atomic uint32_t *word, int64_t ms)
+{
+    uint32_t state = atomic_load(word);
+    bool alone = false;
+
+    for (; ms > 0 && !alone && state != VS_DECAY_ENDING; ms -= REST_MS) {
+        sleep_on(word, state, ms < REST_MS ? ms : REST_MS);
+        state = atomic_load(word);
+        alone = is_alone();
+    }
+    return !alone;
+}
+
+/* The end of this thread is that of the process: its handlers run here, as they would have run in
+ * the program's last thread. */
+static void leave_to_the_program(void)
+{
+    sigset_t none;
+
+    vs_guard_depth = 0;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* Is there something that could go? */
 static bool tick(void)
 {
@@ -92,10 +143,10 @@ static void *run(void *arg)
 {
     struct vs_process_page *page = arg;
     _Atomic uint32_t *word = word_of(page);
-    int64_t rest = vs_arm_resolved()->pool_decay_ms, period = rest / TICKS;
+    int64_t period = vs_arm_resolved()->pool_decay_ms / TICKS;
+    bool alone = false;
 
     period = period > 0 ? period : 1;
-    rest = rest > REST_MS ? rest : REST_MS;
     VS_SYS(SYS_prctl, PR_SET_NAME, "vramshim-decay", 0, 0, 0);
     vs_guard_depth = 1;
     for (;;) {
@@ -104,12 +155,11 @@ static void *run(void *arg)
         if (state == VS_DECAY_ENDING) {
             break;
         }
-        if (state == VS_DECAY_RESTING) {
-            sleep_on(word, VS_DECAY_RESTING, rest);
-            continue;
+        alone = !rest(word, state == VS_DECAY_RESTING ? REST_MS : period);
+        if (alone) {
+            break;
         }
-        sleep_on(word, state, period);
-        if (atomic_load(word) != VS_DECAY_ENDING) {
+        if (state != VS_DECAY_RESTING && atomic_load(word) != VS_DECAY_ENDING) {
             uint32_t next = tick()                      ? VS_DECAY_TICKING
                             : state == VS_DECAY_TICKING ? VS_DECAY_LAST
                                                         : VS_DECAY_RESTING;
@@ -120,6 +170,9 @@ static void *run(void *arg)
     }
     atomic_store_explicit(word, VS_DECAY_OFF, memory_order_seq_cst);
     wake(word);
+    if (alone) {
+        leave_to_the_program();
+    }
     return NULL;
 }
 
