@@ -102,6 +102,11 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuDevicePrimaryCtxRelease_v2) \
     X(cuDevicePrimaryCtxReset) \
     X(cuDevicePrimaryCtxReset_v2) \
+    /* mapped memory, which a pool's is not as far as programs are concerned */ \
+    X(cuMemAddressFree) \
+    X(cuMemRetainAllocationHandle) \
+    X(cuMemSetAccess) \
+    X(cuMemUnmap) \
     /* captures, in which stream-ordered calls become graph nodes */ \
     X(cuStreamBeginCapture) \
     X(cuStreamBeginCapture_ptsz) \
@@ -151,14 +156,11 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuDriverGetVersion) \
     X(cuEventCreate) \
     X(cuEventDestroy_v2) \
-    X(cuMemAddressFree) \
     X(cuMemAddressReserve) \
     X(cuMemCreate) \
     X(cuMemGetAllocationGranularity) \
     X(cuMemMap) \
     X(cuMemRelease) \
-    X(cuMemSetAccess) \
-    X(cuMemUnmap) \
     X(cuStreamCreate) \
     X(cuStreamGetCtx) \
     X(cuStreamGetCtx_v2) \

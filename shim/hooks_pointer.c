@@ -227,3 +227,25 @@ VS_HOOK cuPointerSetAttribute(const void *value, CUpointer_attribute name, CUdev
     return result != CUDA_SUCCESS ? result
                                   : guard.entries->cuPointerSetAttribute(value, name, address);
 }
+
+/* ---- mapped memory --------------------------------------------------------------------------- */
+
+/* Plain memory of a pool may be mapped memory to the driver: to the program it is not. Libraries
+ * ask for a handle to learn that. */
+#define OF_MAPPED(name, parameters, arguments, address)                                            \
+    VS_HOOK name parameters                                                                        \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        if (guard.counts && vs_arena_claims(address)) {                                            \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        }                                                                                          \
+        return guard.entries->name arguments;                                                      \
+    }
+
+OF_MAPPED(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *address),
+          (handle, address), (CUdeviceptr)address)
+OF_MAPPED(cuMemUnmap, (CUdeviceptr address, size_t bytes), (address, bytes), address)
+OF_MAPPED(cuMemAddressFree, (CUdeviceptr address, size_t bytes), (address, bytes), address)
+OF_MAPPED(cuMemSetAccess,
+          (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count),
+          (address, bytes, access, count), address)

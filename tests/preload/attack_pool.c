@@ -164,6 +164,29 @@ static void flag_between(void)
     CHECK(cuCtxSynchronize());
 }
 
+/* Plain memory is no mapped memory, whatever the pool made it of. */
+static void not_mapped(void)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr p, range;
+    uint32_t word = 0;
+
+    start();
+    p = take(4 * MIB);
+    CHECK(cuMemsetD32_v2(p, 7, MIB));
+    printf("handle %d\n", cuMemRetainAllocationHandle(&handle, (void *)p));
+    printf("access %d\n", cuMemSetAccess(p, 2 * MIB, &access, 1));
+    printf("unmap %d\n", cuMemUnmap(p, 2 * MIB));
+    printf("range %d\n", cuMemAddressFree(p, 2 * MIB));
+    CHECK(cuMemcpyDtoH_v2(&word, p, 4));
+    printf("word %u\n", word);
+    CHECK(cuMemFree_v2(p));
+    CHECK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+    CHECK(cuMemAddressFree(range, 2 * MIB));
+}
+
 /* What a free's wait says of events. */
 static void elapsed(void)
 {
@@ -521,6 +544,7 @@ static void giants(void)
 }
 
 static const struct mode modes[] = {
+    MODE(not_mapped),
     MODE(free_async_elsewhere),
     MODE(flag_between),
     MODE(elapsed),

@@ -59,6 +59,13 @@ def a_timer_behind_a_free():
 
 
 @test
+def plain_memory_is_not_mapped():
+    wanted = natively("not_mapped").out
+    for backing in BACKINGS:
+        expect(attack("not_mapped", VRAMSHIM_BACKING=backing).out, wanted, backing)
+
+
+@test
 def decay_among_work_that_waits():
     for backing in BACKINGS:
         attack("decay_between", "stay", VRAMSHIM_BACKING=backing, VRAMSHIM_POOL_DECAY_MS="20")
