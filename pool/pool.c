@@ -91,26 +91,28 @@ static int wait_until_seen(struct vs_pool *pool)
     return rc < 0 ? rc : 0;
 }
 
-int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address)
+/* Small sizes have their own memory, but not to the point of refusing one where another has room.
+ */
+static int borrow(struct vs_pool *pool, unsigned zone, uint64_t *address)
 {
-    request->verdict = VS_POOL_FITS;
-    if (request->bytes == 0) {
-        return -EINVAL;
-    }
-    if (request->bytes > pool->config.device_bytes) {
-        request->verdict = VS_POOL_FULL;
-        return -ENOMEM;
-    }
-    if (request->capturing) {
-        int rc = wait_until_seen(pool);
-        if (rc) {
-            return rc;
+    static const uint32_t least[ZONES] = {
+        [ZONE_MIDDLE] = (uint32_t)(SMALL_MAX / UNIT) + 1, [ZONE_LARGE] = PAGE_UNITS};
+    uint32_t number;
+    for (zone++; zone < ZONES; zone++) {
+        if (vs_zone_try(pool, zone, least[zone], BLOCK_LIVE, false, &number) == 0) {
+            *address = block_at(pool, number)->address;
+            return 0;
         }
     }
-    if (request->bytes <= SMALL_MAX) {
+    return -ENOMEM;
+}
+
+static int serve(struct vs_pool *pool, struct vs_pool_request *request, unsigned zone,
+                 uint64_t *address)
+{
+    if (zone == ZONE_SMALL) {
         return vs_slab_alloc(pool, request, address);
     }
-    unsigned zone = request->bytes <= MIDDLE_MAX ? ZONE_MIDDLE : ZONE_LARGE;
     if (zone == ZONE_MIDDLE && vs_spans_on(pool)) {
         int served = vs_span_alloc(pool, request, address);
         if (served != 0) {
@@ -128,6 +130,29 @@ int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
         *address = block_at(pool, number)->address;
     }
     return rc;
+}
+
+int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address)
+{
+    request->verdict = VS_POOL_FITS;
+    if (request->bytes == 0) {
+        return -EINVAL;
+    }
+    if (request->bytes > pool->config.device_bytes) {
+        request->verdict = VS_POOL_FULL;
+        return -ENOMEM;
+    }
+    if (request->capturing) {
+        int rc = wait_until_seen(pool);
+        if (rc) {
+            return rc;
+        }
+    }
+    unsigned zone = request->bytes <= SMALL_MAX    ? ZONE_SMALL
+                    : request->bytes <= MIDDLE_MAX ? ZONE_MIDDLE
+                                                   : ZONE_LARGE;
+    int rc = serve(pool, request, zone, address);
+    return rc == -ENOMEM ? borrow(pool, zone, address) : rc;
 }
 
 static bool holds(const struct vs_pool *pool, uint32_t number, uint64_t address)

@@ -227,14 +227,16 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     return 0;
 }
 
-/* The last resort: a slot of some other heap. */
+/* The last resort: a slot of some other heap, or a larger one. */
 static uint64_t take_anywhere(struct vs_pool *pool, unsigned class_)
 {
     uint64_t address = 0;
-    for (unsigned i = 0; i < HEAPS && !address; i++) {
-        heap_lock(pool, &pool->heaps[i]);
-        address = take_slot(pool, &pool->heaps[i], class_);
-        heap_unlock(&pool->heaps[i]);
+    for (; class_ < CLASSES && !address; class_++) {
+        for (unsigned i = 0; i < HEAPS && !address; i++) {
+            heap_lock(pool, &pool->heaps[i]);
+            address = take_slot(pool, &pool->heaps[i], class_);
+            heap_unlock(&pool->heaps[i]);
+        }
     }
     return address;
 }
