@@ -20,10 +20,10 @@
 
 /* Two ways to keep out of the way of views: of those that are in use meanwhile, or of any in the
  * whole round. Neither settles every loop, so they take turns as views are made; in a loop that has
- * settled nobody asks. */
+ * settled nobody asks. Without slack the second, which keeps less memory in place. */
 static bool wary(const struct vs_pool *pool)
 {
-    return pool->views_made >> WARY_SHIFT & 1;
+    return pool->config.slack_bytes == 0 || (pool->views_made >> WARY_SHIFT & 1);
 }
 
 /* The lock is held. 0: nothing fits as it lies. */
@@ -94,12 +94,10 @@ static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
     return cut_before(pool, number, start);
 }
 
-/* Does the large zone remember where its requests lay? Native ones are not placed at all, and where
- * memory counts for everything the tightest fit is the place. */
+/* Does the large zone remember where its requests lay? Native ones are not placed at all. */
 static bool remembers(const struct vs_pool *pool, unsigned zone)
 {
-    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
-           pool->config.slack_bytes > 0;
+    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM;
 }
 
 static void remember(struct vs_pool *pool, uint32_t units, uint32_t number)

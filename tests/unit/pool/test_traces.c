@@ -1,5 +1,5 @@
 /*
- * usage: test_traces [FOLDER [AVERAGE]]
+ * usage: test_traces [FOLDER [AVERAGE [EACH]]]
  *
  * The traces of a folder (*.csv, *.csv.gz), by the replay of the command: how much of what the pool
  * holds is live, and that each fits a cap of 3% over its live peak. Without a folder: skipped.
@@ -76,6 +76,7 @@ int main(int argc, char **argv)
     struct dirent **entries;
     int count, failed = 0;
     double sum = 0, average = argc > 2 ? strtod(argv[2], NULL) : AVERAGE;
+    double each = argc > 3 ? strtod(argv[3], NULL) : EACH;
 
     if (argc < 2 || argv[1][0] == '\0') {
         printf("no folder of traces is given (meson setup -Dtraces=FOLDER): skipped\n");
@@ -93,7 +94,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++) {
         double share = one(argv[1], entries[i]->d_name);
 
-        failed |= share < EACH;
+        failed |= share < each;
         sum += share;
         free(entries[i]);
     }
