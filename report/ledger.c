@@ -255,6 +255,16 @@ void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats)
     }
 }
 
+uint64_t vs_ledger_pool_idle(uint32_t device)
+{
+    if (device >= VS_LEDGER_MAX_DEVICES) {
+        return 0;
+    }
+    const struct vs_gauges *gauges = &ledger->device[device].gauges;
+    int64_t idle = (int64_t)(load(&gauges->reserved.now) - load(&gauges->pool_live.now));
+    return idle > 0 ? (uint64_t)idle : 0;
+}
+
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes)
 {
     (void)bytes;

@@ -125,6 +125,10 @@ struct vs_ledger_pool_stats {
  * its entry takes largest_free_bytes from here. Not for the allocation path. */
 void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats);
 
+/* About what the pools of a device hold beyond what is live in them: what threads hold back while
+ * the gauges collect counts as idle. A few loads. */
+uint64_t vs_ledger_pool_idle(uint32_t device);
+
 /* A request that the program saw fail, for whatever reason. */
 void vs_ledger_alloc_failed(uint32_t device, uint64_t bytes);
 

@@ -89,6 +89,9 @@ void vs_arena_stats(CUdevice device, struct vs_ledger_pool_stats *out);
 void vs_arena_publish(CUdevice device);
 void vs_arena_publish_all(void);
 
+/* The calling thread leaves, and the process may go on without it (arena_decay.c). */
+void vs_decay_thread_leaves(void);
+
 /*
  * The end of a context, around the driver's call:
  *     vs_arena_context_ends(handle);               no arena is made for that handle meanwhile

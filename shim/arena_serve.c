@@ -173,7 +173,7 @@ static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
         if (__builtin_expect(arena->trim_above != UINT64_MAX, 0)) {
             give_back(arena);
         }
-        vs_decay_freed();
+        vs_decay_freed(arena);
     }
     after_slow_path(arena, 0);
     return answer(error);

@@ -11,14 +11,20 @@
  * goes on and so do we. An exec that can be seen to fail (nothing runnable there) is not reported
  * at all.
  *
+ * A main thread that leaves by pthread_exit (or C11's thrd_exit) ends nothing: the process goes on,
+ * and the handlers run when the last of the other threads is through. No thread of ours may keep it
+ * from that.
+ *
  * A constructor must cost nothing: it registers two handlers and reads the end of the loader's
  * list.
  */
 #include "report/sys.h"
+#include "shim/arena.h"
 #include "shim/elf.h"
 #include "shim/final.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,6 +74,34 @@ EXPORT _Noreturn void _exit(int status)
 EXPORT _Noreturn void _Exit(int status)
 {
     _exit(status);
+}
+
+/* No header of old C libraries has it. */
+_Noreturn void thrd_exit(int result);
+
+/* Older C libraries have it twice, and the one in libc passes it on to libpthread. */
+EXPORT _Noreturn void pthread_exit(void *value)
+{
+    void (*next)(void *) = (void (*)(void *))vs_elf_next("pthread_exit");
+
+    vs_decay_thread_leaves();
+    if (next != NULL) {
+        next(value);
+    }
+    for (;;) {
+        syscall(SYS_exit, 0);
+    }
+}
+
+EXPORT _Noreturn void thrd_exit(int result)
+{
+    void (*next)(int) = (void (*)(int))vs_elf_next("thrd_exit");
+
+    vs_decay_thread_leaves();
+    if (next != NULL) {
+        next(result);
+    }
+    pthread_exit((void *)(intptr_t)result); /* NOLINT(performance-no-int-to-ptr) */
 }
 
 static bool runnable(const char *path)

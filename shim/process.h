@@ -59,6 +59,8 @@ struct vs_process_page {
     _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
     _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
     _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
+    _Atomic uint64_t asleep_at;         /* of arena_decay.c */
+    pthread_t decay_thread;             /* of arena_decay.c */
     bool options_loaded;
     int options_result;
     struct vs_captures captures;

@@ -137,6 +137,45 @@ static void main_thread_leaves(void)
     pthread_exit(NULL);
 }
 
+/* Nobody is left but, perhaps, threads that the program does not know of. */
+static void main_thread_leaves_alone(void)
+{
+    start();
+    CHECK(cuMemFree_v2(take(64)));
+    take(100);
+    usleep(300000);
+    pthread_exit(NULL);
+}
+
+static void main_thread_leaves_by_thrd_exit(void)
+{
+    void (*leave)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "thrd_exit");
+
+    start();
+    take(100);
+    usleep(300000);
+    leave(0);
+}
+
+static void *begin_later(void *arg)
+{
+    (void)arg;
+    usleep(100000);
+    start();
+    take(100);
+    usleep(100000);
+    return NULL;
+}
+
+/* Everything is begun by others, after that. */
+static void main_thread_leaves_first(void)
+{
+    pthread_t thread;
+
+    pthread_create(&thread, NULL, begin_later, NULL);
+    pthread_exit(NULL);
+}
+
 static void exit_again(void)
 {
     exit(22);
@@ -313,6 +352,9 @@ int main(int argc, char **argv)
         MODE(failing_execs_keep_the_name),
         MODE(exit_in_thread),
         MODE(main_thread_leaves),
+        MODE(main_thread_leaves_alone),
+        MODE(main_thread_leaves_by_thrd_exit),
+        MODE(main_thread_leaves_first),
         MODE(exit_in_atexit),
         MODE(fork_in_atexit),
         MODE(two_leave_at_once),

@@ -3,6 +3,8 @@ that goes back, other processes. The programs are a few lines of Python on the d
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -402,8 +404,8 @@ def decay_gives_memory_back():
             def switches():
                 s = open(f"/proc/self/task/{t}/status").read()
                 return int(s.split("voluntary_ctxt_switches:")[1].split()[0])
-            def rests(): # looks once in a second, and not forty times
-                last = switches(); time.sleep(2); return switches() - last < 5
+            def rests(): # sleeps for good; a tick is 25 ms
+                last = switches(); time.sleep(1); return switches() == last
             while time.monotonic() < end and not rests(): pass
             print(rests())
             ok(free(alloc(40 * MIB))); print(rests())
@@ -413,6 +415,41 @@ def decay_gives_memory_back():
         expect(lines, ["True", "True", "1", "True", "True", "False", "True"], backing)
         expect(device(result)["reserved"]["now_bytes"] <= 8 * MIB, True, device(result)["reserved"])
         expect(device(result)["reserved"]["peak_bytes"] >= 64 * MIB, True)
+
+
+@test
+def the_thread_at_rest_makes_no_call():
+    """Nor does it wake for frees that leave little idle, before a whole decay time is over; a page wakes it."""
+    strace = shutil.which("strace")
+    if SANITIZED or not strace or subprocess.run([strace, "-qo", os.devnull, "true"], check=False).returncode:
+        print("skipped: an instrumented build, or no strace that works here")
+        return
+    source = PRELUDE + textwrap.dedent("""
+        start(); keep = alloc(1000); small = alloc(1000)
+        for p in [alloc(8 * MIB) for _ in range(8)]: ok(free(p))
+        t = decay_thread(10); print(t)
+        def switches():
+            s = open(f"/proc/self/task/{t}/status").read()
+            return int(s.split("voluntary_ctxt_switches:")[1].split()[0])
+        def rest(period=0.5): # a tick is 0.3 s
+            last = -1
+            while switches() != last: last = switches(); time.sleep(period)
+        rest()
+        print(time.time()); time.sleep(3); print(time.time())
+        ok(free(alloc(8 * MIB))); time.sleep(1); print(time.time()); rest()
+        ok(free(small)); ok(free(alloc(1000))); print(time.time()); time.sleep(1); print(time.time())
+    """)
+    for backing in BACKINGS:
+        with tempfile.NamedTemporaryFile(mode="r", encoding="utf-8") as calls:
+            result = run(strace, "-fqttt", "-o", calls.name, sys.executable, "-c", source,
+                         env={"VRAMSHIM_BACKING": backing, "VRAMSHIM_POOL_DECAY_MS": "2400"})
+            expect((result.code, result.err), (0, ""), backing)
+            thread, *times = result.out.split()
+            from_, to, woken, little, end = map(float, times)
+            made = [(float(line.split()[1]), line) for line in calls if line.split()[0] == thread]
+        expect([line for at, line in made if from_ < at < to], [], "at rest")
+        expect(any(to < at < woken for at, _ in made), True, "a page became idle")
+        expect([line for at, line in made if little < at < end], [], "little became idle")
 
 
 @test
