@@ -177,14 +177,6 @@ static uint64_t above_keep(struct vs_pool *pool)
     return above;
 }
 
-static uint64_t idle(struct vs_pool *pool)
-{
-    pool_lock(pool);
-    uint64_t bytes = pool->reserved - pool->live;
-    pool_unlock(pool);
-    return bytes;
-}
-
 int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
                    enum vs_block_state state, uint32_t *number)
 {
@@ -199,10 +191,14 @@ int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t
         vs_native_give(pool, above_keep(pool));
         rc = take(pool, zone, bytes, number);
     }
-    if (rc == -ENOMEM && idle(pool) >= bytes) {
-        /* Better this request than what POOL_SIZE keeps. */
+    if (rc == -ENOMEM && pool->config.keep_bytes > 0) {
+        /* Better this request than what POOL_SIZE keeps; if even that does not help, it comes back.
+         */
         vs_native_give(pool, UINT64_MAX);
         rc = take(pool, zone, bytes, number);
+        if (rc == -ENOMEM) {
+            vs_pool_reserve(pool, pool->config.keep_bytes);
+        }
     }
     if (rc == -ENOMEM) {
         pool_lock(pool);

@@ -514,10 +514,11 @@ struct vs_place vs_arena_place(const struct vs_arena *arena)
 
 /* ---- the end of a context -------------------------------------------------------------------- */
 
-/* After the state was changed: from here on a user is seen in its count, or sees the state. */
+/* After the state was changed, by an exchange that is a barrier here: from here on a user is seen
+ * in its count, or sees the state. Users that have a lane of their own make no barrier; the kernel
+ * makes it for them. */
 static void see_users(const struct vs_arenas *arenas)
 {
-    atomic_thread_fence(memory_order_seq_cst);
     if (arenas->one_sided) {
         membarrier(BARRIER_EXPEDITED);
     }
