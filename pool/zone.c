@@ -200,12 +200,14 @@ static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
         if (rc != -EAGAIN) {
             return rc;
         }
-        if (early && expected && fences_pend(pool) &&
-            pool->loops.next - pool->loops.expected >= VS_LOOP_LONG) {
+        uint64_t round = expected ? pool->loops.next - pool->loops.expected : 0;
+        if (early && fences_pend(pool) &&
+            (round >= VS_LOOP_LONG || pool->pending >= pool->config.slack_bytes / 2)) {
             return -EBUSY;
         }
     }
-    if (remembers(pool, name) && pool->loops.expected) {
+    if (remembers(pool, name) && pool->loops.expected &&
+        pool->loops.next - pool->loops.expected >= VS_LOOP_LONG) {
         int rc = try_between(pool, units, state, number);
         if (rc != -EAGAIN) {
             return rc;

@@ -87,7 +87,9 @@ def gpt2_fixed(context, check):
                                                          "4")
     wanted, paths = {"cache": _wanted(context, argv, folder)[0]}, {}
     for b in BACKINGS:
-        wanted[b], paths[b] = _wanted(context, argv, folder, b, env=NO_CACHE)
+        # No decay: a training does not stand still for seconds as these do between their turns.
+        wanted[b], paths[b] = _wanted(context, argv, folder, b,
+                                      env={**NO_CACHE, "VRAMSHIM_POOL_DECAY_MS": "-1"})
     company = Company(context, wanted, 180)
     try:
         # One more, which holds AT × what PyTorch had live in its warm-up from the first use on.
@@ -95,7 +97,8 @@ def gpt2_fixed(context, check):
         if live:
             wanted["roomy"], paths["roomy"] = _wanted(
                 context, argv, folder, BACKINGS[0], "roomy",
-                {**NO_CACHE, "VRAMSHIM_POOL_SIZE": str(int(live * AT))})
+                {**NO_CACHE, "VRAMSHIM_POOL_DECAY_MS": "-1",
+                 "VRAMSHIM_POOL_SIZE": str(int(live * AT))})
             company.start({"roomy": wanted["roomy"]}, 180)
         found = company.rounds([(name, name, FIXED_BLOCK) for name in wanted], FIXED_PAIRS)
         facts = {name: company.ask(name, "facts") for name in wanted}

@@ -273,9 +273,9 @@ static void loop_settles(enum vs_pool_backing backing)
     uint64_t calls = 0, sum = 0;
 
     begin(backing, false, UINT64_C(6) << 30);
-    for (unsigned round = 0; round < 20; round++) {
+    for (unsigned round = 0; round < 32; round++) {
         training_step(&sum);
-        if (round == 11) {
+        if (round == 23) {
             calls = device_calls();
         }
     }
@@ -355,7 +355,7 @@ static void giant_step(unsigned round)
     }
 }
 
-#define GIANT_ROUNDS 32
+#define GIANT_ROUNDS 48
 static void giants_settle(void **state)
 {
     uint64_t calls = 0;
