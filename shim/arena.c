@@ -301,6 +301,16 @@ static bool lives(const struct vs_entries *real, CUcontext context, CUdevice dev
            real->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
 }
 
+/* A context may have been destroyed while it is current here: the driver says so itself when asked
+ * for memory, but mapping calls need no context and would go through. */
+static bool answers(const struct vs_entries *real)
+{
+    size_t free_bytes, total_bytes;
+
+    return real->cuMemGetInfo_v2 == NULL ||
+           real->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+}
+
 /* On the device, or on any where it is not known which. */
 static bool capped(int device)
 {
@@ -356,6 +366,10 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
         arena = NULL; /* another thread makes it or ends it */
         break;
     case TO_BE_MADE:
+        if (!answers(&guard->driver->real)) {
+            give_place_back(arena);
+            return 0;
+        }
         if (!make(arena, guard, note->owner, place.device)) {
             cannot();
             return 0;

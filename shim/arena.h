@@ -7,7 +7,7 @@
  * driver calls, keeps the driver's last error.
  *
  * An arena is never freed while a thread may be in it: users hold it (vs_arena_of…/vs_arena_leave),
- * the end of its context waits for them, a second at most; after that it is left in place, dead.
+ * the end of its context waits for them, five seconds at most; after that it is left in place, dead.
  */
 #ifndef VS_SHIM_ARENA_H
 #define VS_SHIM_ARENA_H
@@ -101,7 +101,7 @@ void vs_decay_thread_leaves(void);
  *     vs_arena_context_gone(arena), or …_stays
  *     vs_arena_context_ended(handle);
  * The arena is NULL where there is none, which is fine for what follows. Of two threads that end
- * the same context the second waits, a second at most, for what the first comes to.
+ * the same context the second waits, five seconds at most, for what the first comes to.
  */
 void vs_arena_context_ends(CUcontext handle);
 struct vs_arena *vs_arena_context_goes(uint64_t identity);

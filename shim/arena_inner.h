@@ -29,7 +29,7 @@ enum {
     VS_ARENA_OWN_LANES = 112, /* of one thread each */
     VS_ARENA_LANES = 128,
     VS_ARENA_ENDING = 64, /* contexts that end at the same time; more than that are not looked at */
-    VS_ARENA_PATIENCE_MS = 1000
+    VS_ARENA_PATIENCE_MS = 5000
 };
 
 /* Addresses to arenas, by pages of VS_POOL_PAGE: 49 bits of address, two levels. An entry of the

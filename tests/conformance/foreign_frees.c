@@ -111,8 +111,8 @@ static void two_at_once(void)
     pthread_join(one, NULL);
     pthread_join(two, NULL);
     pthread_barrier_destroy(&barrier);
-    cu_say("of %d contested blocks %u were freed, %u frees refused", RACES, atomic_load(&freed),
-           atomic_load(&refused));
+    /* A driver was seen to say yes to both. */
+    FACT(atomic_load(&freed) >= RACES && atomic_load(&freed) + atomic_load(&refused) == 2 * RACES);
 }
 
 int main(int argc, char **argv)
