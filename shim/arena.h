@@ -7,7 +7,8 @@
  * driver calls, keeps the driver's last error.
  *
  * An arena is never freed while a thread may be in it: users hold it (vs_arena_of…/vs_arena_leave),
- * the end of its context waits for them, five seconds at most; after that it is left in place, dead.
+ * the end of its context waits for them, five seconds at most; after that it is left in place,
+ * dead.
  */
 #ifndef VS_SHIM_ARENA_H
 #define VS_SHIM_ARENA_H
