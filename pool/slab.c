@@ -215,7 +215,7 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     heap_lock(pool, heap);
     run->block = block;
     run->class_ = (uint8_t)class_;
-    run->heap = (uint8_t)(heap - pool->heaps);
+    __atomic_store_n(&run->heap, (uint8_t)(heap - pool->heaps), __ATOMIC_RELAXED);
     run->slots = (uint8_t)slots_of(class_);
     run->address = address;
     run->free = all_slots(run);
@@ -291,10 +291,14 @@ static struct vs_run *lock_slot(struct vs_pool *pool, const struct vs_page *page
     }
     struct vs_heap *heap = &pool->heaps[__atomic_load_n(&run->heap, __ATOMIC_RELAXED)];
     heap_lock(pool, heap);
+    if (heap != &pool->heaps[__atomic_load_n(&run->heap, __ATOMIC_RELAXED)]) {
+        heap_unlock(heap); /* another run by now, of another heap */
+        return NULL;
+    }
     uint64_t offset = address - run->address, size = slot_bytes_of(run->class_);
     *slot = (unsigned)(offset / size);
-    if (heap == &pool->heaps[run->heap] && run->slots > 0 && address >= run->address &&
-        offset < run->slots * size && (inside || offset % size == 0) &&
+    if (run->slots > 0 && address >= run->address && offset < run->slots * size &&
+        (inside || offset % size == 0) &&
         !((run->free | run->waiting[0] | run->waiting[1]) >> *slot & 1)) {
         return run;
     }
