@@ -200,8 +200,6 @@ struct vs_pool {
     uint64_t leaf_bytes;
     _Atomic uint32_t transits; /* threads that hold memory which nobody else can see */
     _Atomic uint64_t misses, trims, released, remapped;
-    uint64_t slack_permille;
-    uint64_t remapped_at_raise;
 };
 
 static inline struct vs_block *block_at(const struct vs_pool *pool, uint32_t number)
@@ -242,6 +240,16 @@ static inline uint64_t page_up(uint64_t address)
 static inline void pool_lock(struct vs_pool *pool)
 {
     vs_pool_lock(&pool->lock, &pool->ops, pool->world);
+}
+
+static inline void heap_lock(struct vs_pool *pool, struct vs_heap *heap)
+{
+    vs_pool_lock(&heap->lock, &pool->ops, pool->world);
+}
+
+static inline void heap_unlock(struct vs_heap *heap)
+{
+    vs_pool_unlock(&heap->lock);
 }
 
 static inline void pool_unlock(struct vs_pool *pool)

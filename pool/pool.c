@@ -32,7 +32,6 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
     pool->ops = *ops;
     pool->world = world;
     pool->full_at = UINT64_MAX;
-    pool->slack_permille = config->slack_permille;
     pool->big_floor_bits = 27;
     vs_epochs_init(&pool->epochs, config->faults);
     int rc = vs_table_init(&pool->blocks, sizeof(struct vs_block), ops, world);

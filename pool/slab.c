@@ -65,16 +65,6 @@ static uint64_t all_slots(const struct vs_run *run)
     return run->slots == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run->slots) - 1;
 }
 
-static void heap_lock(struct vs_pool *pool, struct vs_heap *heap)
-{
-    vs_pool_lock(&heap->lock, &pool->ops, pool->world);
-}
-
-static void heap_unlock(struct vs_heap *heap)
-{
-    vs_pool_unlock(&heap->lock);
-}
-
 static bool empty(const struct vs_run *run)
 {
     return (run->free | run->waiting[0] | run->waiting[1]) == all_slots(run);

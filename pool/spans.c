@@ -23,16 +23,6 @@
 _Static_assert(SPAN_BYTES % VS_POOL_PAGE == 0, "a span is whole pages");
 _Static_assert(MIDDLE_MAX < SPAN_BYTES, "any middle block fits");
 
-static void heap_lock(struct vs_pool *pool, struct vs_heap *heap)
-{
-    vs_pool_lock(&heap->lock, &pool->ops, pool->world);
-}
-
-static void heap_unlock(struct vs_heap *heap)
-{
-    vs_pool_unlock(&heap->lock);
-}
-
 static unsigned owner_of(const struct vs_block *block)
 {
     return __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);

@@ -385,7 +385,10 @@ unsigned vs_views_drop(struct vs_pool *pool, unsigned most)
 int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
 {
     uint32_t pages = view_pages(units), list = 0;
-    if (pool->views >= VIEWS_MAX) {
+    pool_lock(pool);
+    bool many = pool->views >= VIEWS_MAX;
+    pool_unlock(pool);
+    if (many) {
         vs_views_drop(pool, VIEWS_MAX / 8);
     }
     pool_lock(pool);

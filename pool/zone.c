@@ -269,7 +269,7 @@ static uint64_t limit_for(struct vs_pool *pool, uint64_t bytes)
 {
     pool_lock(pool);
     uint64_t peak = peak_with(pool, bytes);
-    uint64_t limit = peak + peak / 1000 * pool->slack_permille + pool->config.slack_bytes;
+    uint64_t limit = peak + peak / 1000 * pool->config.slack_permille + pool->config.slack_bytes;
     pool_unlock(pool);
     return limit;
 }

@@ -139,7 +139,7 @@ static void *run(void *arg)
     int64_t period = vs_arm_resolved()->pool_decay_ms / TICKS;
 
     period = period > 0 ? period : 1;
-    page->decay_thread = pthread_self(); /* read by who has seen OFF */
+    __atomic_store_n(&page->decay_thread, pthread_self(), __ATOMIC_RELEASE); /* for who sees OFF */
     VS_SYS(SYS_prctl, PR_SET_NAME, "vramshim-decay", 0, 0, 0);
     vs_guard_depth = 1;
     for (;;) {
@@ -173,9 +173,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* It has done its last; a moment later it is gone. */
-static void join(pthread_t thread, uint64_t ms)
+/* It has done its last; a moment later it is gone. Joined by the first who sees that: the one who
+ * told it to end may have been interrupted by a handler that ends the process. */
+static void join(struct vs_process_page *page, uint64_t ms)
 {
+    pthread_t thread = __atomic_exchange_n(&page->decay_thread, (pthread_t)0, __ATOMIC_ACQ_REL);
     uint64_t until = vs_sys_clock(CLOCK_REALTIME) + ms * 1000000;
     const struct timespec time = {.tv_sec = (time_t)(until / 1000000000),
                                   .tv_nsec = (long)(until % 1000000000)};
@@ -190,13 +192,11 @@ static bool end_thread(struct vs_process_page *page)
 {
     _Atomic uint32_t *word = word_of(page);
     uint32_t state = atomic_load(word);
-    bool told = false;
     uint64_t until;
 
     while (state == VS_DECAY_TICKING || state == VS_DECAY_LAST || state == VS_DECAY_ASLEEP) {
         if (atomic_compare_exchange_weak(word, &state, VS_DECAY_ENDING)) {
             state = VS_DECAY_ENDING;
-            told = true;
             wake(word);
         }
     }
@@ -205,20 +205,25 @@ static bool end_thread(struct vs_process_page *page)
         sleep_on(word, state, 10);
         state = atomic_load(word);
     }
-    if (told && state == VS_DECAY_OFF) {
-        join(page->decay_thread, END_MS);
+    if (state == VS_DECAY_OFF) {
+        join(page, END_MS);
     }
     return !is_to_end(state);
 }
 
-/* The end of the program: the driver will be taken down after this. */
+/* The end of the program: the driver will be taken down after this. A handler that ends the process
+ * in the middle of it would leave the thread behind: signals wait for this moment. */
 static void end(int status, void *arg)
 {
     struct vs_process_page *page = vs_process_page();
+    sigset_t all, before;
 
     (void)status;
     if (arg == page && vs_process_is_owner()) { /* not a child that may share the memory */
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &before);
         end_thread(page);
+        sigprocmask(SIG_SETMASK, &before, NULL);
     }
 }
 
