@@ -24,11 +24,6 @@ uint32_t vs_arena_lane_new(void)
     return vs_arena_here.number;
 }
 
-static struct vs_arenas *arenas_now(void)
-{
-    return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
-}
-
 static uint64_t deadline(void)
 {
     return vs_sys_clock(CLOCK_MONOTONIC) + VS_ARENA_PATIENCE_MS * UINT64_C(1000000);
@@ -114,7 +109,7 @@ void vs_arena_leave(struct vs_arena *arena)
 /* The table of this process, made where there is none. */
 static struct vs_arenas *arenas_here(void)
 {
-    struct vs_arenas *arenas = arenas_now(), *expected = NULL;
+    struct vs_arenas *arenas = vs_arenas_now(), *expected = NULL;
 
     if (arenas != NULL) {
         return arenas;
@@ -407,7 +402,7 @@ __attribute__((noinline)) static struct vs_arena *of_thread_slow(const struct vs
             return NULL;
         }
         arena = note->about;
-        arenas = arenas_now();
+        arenas = vs_arenas_now();
         if (arena != NULL && arenas != NULL && arena->arenas == arenas &&
             enter_if(arena, note->place.context)) {
             return arena;
@@ -432,7 +427,7 @@ struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard)
     }
     arena = note->about;
     /* What was noted before a fork is the parent's. */
-    if (__builtin_expect(arena != NULL && arena->arenas == arenas_now(), 1) &&
+    if (__builtin_expect(arena != NULL && arena->arenas == vs_arenas_now(), 1) &&
         enter_if(arena, note->place.context)) {
         return arena;
     }
@@ -451,12 +446,12 @@ static struct vs_arena *arena_at(struct vs_arenas *arenas, CUdeviceptr address)
 
 bool vs_arena_claims(CUdeviceptr address)
 {
-    return arena_at(arenas_now(), address) != NULL;
+    return arena_at(vs_arenas_now(), address) != NULL;
 }
 
 struct vs_arena *vs_arena_of_address(CUdeviceptr address)
 {
-    struct vs_arenas *arenas = arenas_now();
+    struct vs_arenas *arenas = vs_arenas_now();
     uint64_t until = 0;
 
     for (;;) {
@@ -479,7 +474,7 @@ struct vs_arena *vs_arena_of_address(CUdeviceptr address)
 
 void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data)
 {
-    struct vs_arenas *arenas = arenas_now();
+    struct vs_arenas *arenas = vs_arenas_now();
     uint32_t count =
         arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
 
@@ -584,7 +579,7 @@ void vs_arena_context_ended(CUcontext handle)
 
 struct vs_arena *vs_arena_context_goes(uint64_t identity)
 {
-    struct vs_arenas *arenas = arenas_now();
+    struct vs_arenas *arenas = vs_arenas_now();
     uint64_t until = deadline();
     struct vs_arena *arena;
     uint32_t state = VS_ARENA_ALIVE;
@@ -595,9 +590,11 @@ struct vs_arena *vs_arena_context_goes(uint64_t identity)
             return NULL;
         }
         state = VS_ARENA_ALIVE;
+        vs_arena_move_begins(arenas); /* what it holds moves with its context */
         if (atomic_compare_exchange_strong(&arena->state, &state, VS_ARENA_GOING)) {
             break;
         }
+        vs_arena_move_done(arenas);
         /* Another thread makes it, or ends it as well. */
     } while (state != VS_ARENA_DEAD && nap(until));
     if (state != VS_ARENA_ALIVE) {
@@ -626,11 +623,8 @@ static void settle(struct vs_arena *arena)
     }
 }
 
-void vs_arena_context_gone(struct vs_arena *arena)
+static void end(struct vs_arena *arena)
 {
-    if (arena == NULL) {
-        return;
-    }
     if (atomic_load(&arena->stay) && users_of(arena) != 0) {
         /* Somebody waits in there for a context that is gone. Mapped memory stays where it is. */
         if (arena->backing == VS_POOL_NATIVE) {
@@ -650,9 +644,18 @@ void vs_arena_context_gone(struct vs_arena *arena)
     give_place_back(arena);
 }
 
+void vs_arena_context_gone(struct vs_arena *arena)
+{
+    if (arena != NULL) {
+        end(arena);
+        vs_arena_move_done(arena->arenas);
+    }
+}
+
 void vs_arena_context_stays(struct vs_arena *arena)
 {
     if (arena != NULL) {
         atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
+        vs_arena_move_done(arena->arenas);
     }
 }

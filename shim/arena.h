@@ -82,6 +82,29 @@ bool vs_arena_is_native(const struct vs_arena *arena);
 bool vs_arena_unfit(const struct vs_arena *arena);
 struct vs_place vs_arena_place(const struct vs_arena *arena);
 
+/*
+ * What the pools of a device hold free, beside what the driver says of it, both of one moment:
+ *     if (vs_arena_look(&look, device)) {
+ *         do {
+ *             vs_arena_look_begins(&look);
+ *             …the driver's call…
+ *         } while (vs_arena_look_again(&look, …whether it answered…));
+ *     }
+ * and then look.idle is what is free in the pools. False: there are none.
+ */
+struct vs_arena_look {
+    CUdevice device;
+    struct vs_arenas *arenas;
+    uint64_t begun, idle;
+    uint64_t until; /* patience lasts until then; 0: it has not been needed */
+    unsigned count; /* of looks in vain */
+    bool still;     /* no memory was moving when it began */
+};
+
+bool vs_arena_look(struct vs_arena_look *look, CUdevice device);
+void vs_arena_look_begins(struct vs_arena_look *look);
+bool vs_arena_look_again(struct vs_arena_look *look, bool answered);
+
 /* How the pools of a device stand, summed. */
 void vs_arena_stats(CUdevice device, struct vs_ledger_pool_stats *out);
 

@@ -1,5 +1,5 @@
 /*
- * Arenas from the inside: what arena.c, arena_map.c, arena_ops.c and arena_decay.c share.
+ * Arenas from the inside: what the files arena*.c share.
  *
  * All of it hangs on the process's page (page->arenas), so that a forked child starts with nothing:
  * its parent's arenas stay where they are in its memory, untouched and unknown.
@@ -126,6 +126,9 @@ struct vs_arenas {
     _Atomic uint32_t count;            /* places of the table in use, once or now */
     _Atomic(struct vs_arena *) table[VS_ARENAS];
     struct vs_arena_device device[VS_LEDGER_MAX_DEVICES];
+    /* How often memory began to move between the driver and a pool, and was done with it. */
+    _Atomic uint64_t moves_begun, moves_done;
+    _Atomic uint64_t looked_at; /* moves wait until then: arena_stats.c */
     struct vs_arena_map map;
 };
 
@@ -208,6 +211,32 @@ static inline bool vs_arena_enter(struct vs_arena *arena)
     }
     vs_arena_left(arena);
     return false;
+}
+
+/* The table of this process; NULL: none has been made yet. */
+static inline struct vs_arenas *vs_arenas_now(void)
+{
+    return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
+}
+
+/*
+ * Memory moves between the driver and an arena, in the calling thread: around the driver's call and
+ * what is charged for it. Whoever wants both sides' figures of one moment (arena_stats.c) looks
+ * whether a move is under way, or was meanwhile.
+ */
+void vs_arena_move_waits(struct vs_arenas *arenas);
+
+static inline void vs_arena_move_begins(struct vs_arenas *arenas)
+{
+    if (__builtin_expect(atomic_load_explicit(&arenas->looked_at, memory_order_relaxed) != 0, 0)) {
+        vs_arena_move_waits(arenas);
+    }
+    atomic_fetch_add_explicit(&arenas->moves_begun, 1, memory_order_seq_cst);
+}
+
+static inline void vs_arena_move_done(struct vs_arenas *arenas)
+{
+    atomic_fetch_add_explicit(&arenas->moves_done, 1, memory_order_release);
 }
 
 /* The ops of every arena; the world is the arena. */

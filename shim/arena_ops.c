@@ -30,6 +30,22 @@ static inline void unrelax(struct relaxed *before)
     __attribute__((cleanup(unrelax), unused)) struct relaxed relaxed = {                           \
         .real = &(arena)->driver->real, .mode = vs_fence_relax(&(arena)->driver->real)}
 
+static inline void move_done(struct vs_arenas **arenas)
+{
+    vs_arena_move_done(*arenas);
+}
+
+static inline struct vs_arenas *move_begins(struct vs_arenas *arenas)
+{
+    vs_arena_move_begins(arenas);
+    return arenas;
+}
+
+/* Until the end of the function, too. */
+#define MOVES(arena)                                                                               \
+    __attribute__((cleanup(move_done), unused)) struct vs_arenas *moves =                          \
+        move_begins((arena)->arenas)
+
 static int outcome(CUresult result)
 {
     vs_arena_here.slow = true;
@@ -57,14 +73,14 @@ static bool charge(struct vs_arena *arena, uint64_t bytes)
         }
     } while (!atomic_compare_exchange_weak_explicit(&device->held, &held, held + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
-    atomic_fetch_add_explicit(&arena->charged, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&arena->charged, bytes, memory_order_release);
     vs_arena_here.capped = false;
     return true;
 }
 
 static void uncharge(struct vs_arena *arena, uint64_t bytes)
 {
-    atomic_fetch_sub_explicit(&arena->charged, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&arena->charged, bytes, memory_order_release);
     atomic_fetch_sub_explicit(&arena->charge->held, bytes, memory_order_relaxed);
 }
 
@@ -111,6 +127,7 @@ static int op_create(void *world, uint64_t bytes, uint64_t *handle)
     };
     CUmemGenericAllocationHandle made = 0;
     int error;
+    MOVES(arena);
     RELAXED(arena);
 
     if (!charge(arena, bytes)) {
@@ -130,6 +147,7 @@ static int op_create(void *world, uint64_t bytes, uint64_t *handle)
 static void op_release(void *world, uint64_t handle, uint64_t bytes)
 {
     struct vs_arena *arena = world;
+    MOVES(arena);
     RELAXED(arena);
 
     outcome(arena->driver->real.cuMemRelease(handle));
@@ -189,6 +207,7 @@ static int op_take(void *world, uint64_t bytes, uint64_t *address)
     struct vs_arena *arena = world;
     CUdeviceptr at = 0;
     int error;
+    MOVES(arena);
     RELAXED(arena);
 
     if (!charge(arena, bytes)) {
@@ -261,6 +280,7 @@ static int op_give(void *world, uint64_t address, uint64_t bytes)
 {
     struct vs_arena *arena = world;
     int error;
+    MOVES(arena);
     RELAXED(arena);
 
     vs_arena_map_set(&arena->arenas->map, address, bytes, 0);

@@ -74,6 +74,7 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuMemAllocManaged) \
     X(cuMemFree) \
     X(cuMemFree_v2) \
+    X(cuMemGetInfo) \
     X(cuMemGetInfo_v2) \
     /* what is said about memory, and its way into other processes */ \
     X(cuMemGetAddressRange_v2) \

@@ -101,22 +101,39 @@ VS_HOOK cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr add
     return CUDA_SUCCESS;
 }
 
-/* What the pool holds free of the device can be had, as far as the program is concerned. */
-VS_HOOK cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+/* What the pool holds free of the device can be had, as far as the program is concerned.
+ * Where that is told in 32 bits, more is told as the most. */
+#define MEM_GET_INFO(name, type, most)                                                             \
+    VS_HOOK name(type *free_bytes, type *total)                                                    \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        struct vs_arena_look look;                                                                 \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (free_bytes == NULL || !looks(&guard, &look)) {                                         \
+            return guard.entries->name(free_bytes, total);                                         \
+        }                                                                                          \
+        do {                                                                                       \
+            vs_arena_look_begins(&look);                                                           \
+            result = guard.entries->name(free_bytes, total);                                       \
+        } while (vs_arena_look_again(&look, result == CUDA_SUCCESS));                              \
+        if (result == CUDA_SUCCESS) {                                                              \
+            *free_bytes = look.idle < (most) - *free_bytes ? *free_bytes + (type)look.idle : most; \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+static bool looks(const struct vs_guard *guard, struct vs_arena_look *look)
 {
-    VS_HOOK_ENTER(cuMemGetInfo_v2)
-    CUresult result = guard.entries->cuMemGetInfo_v2(free_bytes, total);
-    struct vs_ledger_pool_stats stats;
     CUdevice device;
 
-    if (result == CUDA_SUCCESS && free_bytes != NULL && guard.counts &&
-        guard.driver->real.cuCtxGetDevice != NULL &&
-        guard.driver->real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-        vs_arena_stats(device, &stats);
-        *free_bytes += stats.free_bytes;
-    }
-    return result;
+    return guard->counts && guard->driver->real.cuCtxGetDevice != NULL &&
+           guard->driver->real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+           vs_arena_look(look, device);
 }
+
+MEM_GET_INFO(cuMemGetInfo, unsigned int, UINT32_MAX)
+MEM_GET_INFO(cuMemGetInfo_v2, size_t, SIZE_MAX)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 

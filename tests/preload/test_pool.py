@@ -530,6 +530,54 @@ def free_memory_is_told():
 
 
 @test
+def free_memory_is_of_one_moment():
+    """However it moves meanwhile between the driver and the pool, by decay or by other threads. What
+    a call costs leaves time for that between the two readings."""
+    scale = 5 if SANITIZED else 1
+    for backing in BACKINGS:
+        env = {"VRAMSHIM_BACKING": backing, "VRAMSIM_COST": "cuCtxGetDevice:50"}
+        for argv, more in (
+            (["alone", 20 // scale], {"VRAMSHIM_POOL_DECAY_MS": "1"}),
+            (["others", 1000 // scale, "here"], {"VRAMSHIM_TRIM_ABOVE": "0"}),
+            (["others", 1000 // scale, "contexts"], {"VRAMSHIM_TRIM_ABOVE": "0"}),
+        ):
+            result = run("free_memory", *map(str, argv), env={**env, **more})
+            expect_fine(result)
+            expect(result.out, "wrong 0\nok\n", f"{argv} {env}")
+
+
+@test
+def free_memory_that_never_rests():
+    """Two threads do nothing but move it, and each move takes long: they have to wait for a moment.
+    What is under way when nobody runs it for long may still be told wrong."""
+    cost = ",".join(f"{name}:100" for name in
+                    ("cuMemAlloc", "cuMemFreeAsync", "cuMemCreate", "cuMemRelease"))
+    for backing in BACKINGS:
+        result = run("free_memory", "others", "300", "here",
+                     env={"VRAMSHIM_BACKING": backing, "VRAMSHIM_TRIM_ABOVE": "0",
+                          "VRAMSIM_COST": cost + ",cuMemGetInfo:30"})
+        expect_fine(result)
+        wrong = int(result.out.split()[1])
+        expect(wrong < 30, True, f"{backing}: {wrong} of 300")
+
+
+@test
+def free_memory_in_32_bits():
+    """The first ABI's figure."""
+    source = """
+        start()
+        def info1():
+            f, t = C.c_uint32(), C.c_uint32(); ok(cu.cuMemGetInfo(C.byref(f), C.byref(t)))
+            return f.value, t.value
+        before = info1(); p = alloc(64 * MIB); during = info1(); ok(free(p))
+        print((before[0] - during[0]) // MIB, (info1()[0] - before[0]) // MIB)
+    """
+    for backing in BACKINGS:
+        expect(said(source, backing)[0], ["64 0"], backing)
+        expect(said(source, backing, env={"VRAMSIM_MEMORY": "8GiB"})[0], ["0 0"], backing)
+
+
+@test
 def decisions_are_said():
     """At level 2 only: each kind, and once a second at most."""
     source = """

@@ -207,11 +207,28 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 address)
     return address == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult memory_info(size_t *free_bytes, size_t *total)
+{
+    sim_lock();
+    CUcontext ctx;
+    CUresult result = sim_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS)
+        sim_machine_info(ctx->device->physical, free_bytes, total);
+    sim_unlock();
+    return result;
+}
+
+/* Its numbers are of use; how the real driver tells more than they hold is not known. */
 CUresult CUDAAPI cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 {
     SIM_ENTRY(cuMemGetInfo);
-    (void)free_bytes, (void)total;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    size_t now_free, all;
+    CUresult result = memory_info(&now_free, &all);
+    if (result == CUDA_SUCCESS && free_bytes != NULL)
+        *free_bytes = now_free < UINT32_MAX ? (unsigned)now_free : UINT32_MAX;
+    if (result == CUDA_SUCCESS && total != NULL)
+        *total = all < UINT32_MAX ? (unsigned)all : UINT32_MAX;
+    return result;
 }
 
 CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width,
@@ -233,18 +250,12 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size,
 CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     SIM_ENTRY(cuMemGetInfo_v2);
-    sim_lock();
-    CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        size_t now_free, all;
-        sim_machine_info(ctx->device->physical, &now_free, &all);
-        if (free_bytes != NULL)
-            *free_bytes = now_free;
-        if (total != NULL)
-            *total = all;
-    }
-    sim_unlock();
+    size_t now_free, all;
+    CUresult result = memory_info(&now_free, &all);
+    if (result == CUDA_SUCCESS && free_bytes != NULL)
+        *free_bytes = now_free;
+    if (result == CUDA_SUCCESS && total != NULL)
+        *total = all;
     return result;
 }
 
