@@ -3,7 +3,8 @@
  *
  * cuMemFree waits for all work of the owning context that was submitted before it, on every stream,
  * like the real driver; a program's use of freed memory is therefore always a bad address, never
- * somebody else's bytes.
+ * somebody else's bytes. It waits for nothing where the memory is stream-ordered (documented): what
+ * the host has not seen the end of races with it.
  */
 #include "sim.h"
 
@@ -164,7 +165,8 @@ static CUresult mem_free(CUdeviceptr address)
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         unsigned long long id = range->id;
-        sim_ctx_wait_all(range->ctx);
+        if (range->kind != SIM_ASYNC)
+            sim_ctx_wait_all(range->ctx);
         /* Two frees of one pointer at once: the second finds it gone. */
         range = freeable(address);
         if (range == NULL || range->id != id) {
@@ -466,6 +468,7 @@ void sim_memory_context_gone(CUcontext ctx)
 {
     sim_arrays_context_gone(ctx);
     sim_graph_memory_context_gone(ctx);
+    sim_pools_context_gone(ctx);
     for (struct sim_range *range; (range = owned_by(sim_va.root, ctx)) != NULL;) {
         if (range->kind == SIM_ASYNC) { /* belongs to its pool, which outlives contexts */
             range->ctx = NULL;

@@ -98,9 +98,7 @@ static CUresult attribute(void *out, CUpointer_attribute name, CUdeviceptr addre
                                          : (unsigned)CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         data = &word;
         break;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        if (range->pool == NULL)
-            return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: /* NULL where there is none (documented) */
         data = &range->pool;
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

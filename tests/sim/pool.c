@@ -1,11 +1,16 @@
 /*
- * Stream-ordered allocation and memory pools.
+ * Stream-ordered allocation, and what memory pools hold.
  *
  * An allocation gets its address at the call and takes effect in its stream; a free takes effect in
  * the stream it was given. Both are writes for the race detector, so a use that is not ordered
  * after the allocation and before the free is found. A pool holds memory of the device in steps of
  * 2 MiB: what is used plus what it keeps, and gives back what exceeds its threshold when the host
- * synchronises. Where an allocation does not fit, it waits for the frees that are under way.
+ * synchronises.
+ *
+ * A free that has not taken effect leaves room for later allocations of its own stream. Where the
+ * device has no more memory, one of another stream does too: the allocation then waits for it on
+ * the device (REUSE_ALLOW_INTERNAL_DEPENDENCIES), for that free and for nothing that its stream was
+ * given later. Only what other pools are about to get back is waited for by the host.
  */
 #include "pool.h"
 
@@ -30,12 +35,13 @@ struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *p
     pool->props = *props;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
     pool->access[device->index] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    pool->pending_end = &pool->pending;
     pool->next = pools;
     pools = pool;
     return pool;
 }
 
-static struct sim_pool *default_pool(struct sim_device *device)
+struct sim_pool *sim_pool_default(struct sim_device *device)
 {
     if (device->default_pool == NULL) {
         CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -48,7 +54,7 @@ static struct sim_pool *default_pool(struct sim_device *device)
     return device->default_pool;
 }
 
-static struct sim_pool *pool_of(CUmemoryPool handle)
+struct sim_pool *sim_pool_any(CUmemoryPool handle)
 {
     struct sim_pool *pool = (struct sim_pool *)handle;
     return pool != NULL && pool->magic == SIM_MAGIC_POOL ? pool : NULL;
@@ -56,18 +62,17 @@ static struct sim_pool *pool_of(CUmemoryPool handle)
 
 struct sim_pool *sim_pool_of(CUmemoryPool handle)
 {
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = sim_pool_any(handle);
     return pool != NULL && !pool->destroyed ? pool : NULL;
 }
 
-/* What an imported pool cannot do. */
-static struct sim_pool *own_pool(CUmemoryPool handle)
+struct sim_pool *sim_pool_own(CUmemoryPool handle)
 {
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = sim_pool_any(handle);
     return pool != NULL && !pool->imported ? pool : NULL;
 }
 
-static void shrink(struct sim_pool *pool, size_t keep)
+void sim_pool_shrink(struct sim_pool *pool, size_t keep)
 {
     size_t needed = round_up(pool->used, STEP);
     if (keep < needed)
@@ -78,11 +83,11 @@ static void shrink(struct sim_pool *pool, size_t keep)
     }
 }
 
-static void drop(struct sim_pool *pool)
+void sim_pool_drop(struct sim_pool *pool)
 {
     if (!pool->destroyed || pool->live > 0)
         return;
-    shrink(pool, 0);
+    sim_pool_shrink(pool, 0);
     for (struct sim_pool **at = &pools; *at != NULL; at = &(*at)->next) {
         if (*at == pool) {
             *at = pool->next;
@@ -102,12 +107,14 @@ unsigned sim_pool_access(const struct sim_pool *pool, int device)
 void sim_pools_synchronised(void)
 {
     for (struct sim_pool *pool = pools; pool != NULL; pool = pool->next)
-        shrink(pool, pool->threshold);
+        sim_pool_shrink(pool, pool->threshold);
 }
 
 static bool grow(struct sim_pool *pool, size_t size)
 {
-    size_t wanted = round_up(pool->used + size, STEP);
+    size_t wanted = round_up(pool->used + size, STEP), most = pool->props.maxSize;
+    if (most != 0 && wanted > round_up(most, STEP))
+        return false;
     if (wanted > pool->reserved) {
         if (!sim_machine_charge(pool->device->physical, wanted - pool->reserved))
             return false;
@@ -118,25 +125,120 @@ static bool grow(struct sim_pool *pool, size_t size)
     return true;
 }
 
+/* ---- frees under way --------------------------------------------------------------------------
+ */
+static void expect_free(struct sim_pool *pool, struct sim_op *op, size_t span)
+{
+    struct sim_pool_free *one = malloc(sizeof *one);
+    if (one == NULL)
+        abort();
+    *one = (struct sim_pool_free){.op = sim_op_ref(op), .left = span};
+    *pool->pending_end = one;
+    pool->pending_end = &one->next;
+}
+
+/* Where the entry of a free is linked; *it is NULL if that has taken effect. */
+static struct sim_pool_free **entry_of(struct sim_pool *pool, const struct sim_op *op)
+{
+    struct sim_pool_free **at = &pool->pending;
+    while (*at != NULL && (*at)->op != op)
+        at = &(*at)->next;
+    return at;
+}
+
+/* The free takes effect, or never will (its context is lost): what nobody took over is free. */
+static void settle(struct sim_pool *pool, const struct sim_op *op)
+{
+    struct sim_pool_free **at = entry_of(pool, op), *one = *at;
+    if (one == NULL)
+        return;
+    pool->used -= one->left;
+    *at = one->next;
+    if (*at == NULL)
+        pool->pending_end = at;
+    sim_op_unref(one->op);
+    free(one);
+}
+
+/* Takes over what frees that `stream` was given (NULL: any stream) leave of `missing` bytes. */
+static void take_over(struct sim_pool *pool, CUstream stream, size_t missing,
+                      struct sim_pool_parts *parts)
+{
+    for (struct sim_pool_free *one = pool->pending; one != NULL && missing > 0; one = one->next) {
+        size_t bytes = one->left < missing ? one->left : missing;
+        if (bytes == 0 || one->op->done || (stream != NULL && one->op->stream != stream))
+            continue;
+        parts->list = realloc(parts->list, (parts->count + 1) * sizeof *parts->list);
+        if (parts->list == NULL)
+            abort();
+        parts->list[parts->count++] = (struct sim_pool_part){sim_op_ref(one->op), bytes};
+        one->left -= bytes;
+        pool->used -= bytes;
+        missing -= bytes;
+    }
+}
+
+/* What was taken over for an allocation that came to nothing. */
+static void hand_back(struct sim_pool *pool, const struct sim_pool_parts *parts)
+{
+    for (unsigned i = 0; i < parts->count; i++) {
+        struct sim_pool_free *one = *entry_of(pool, parts->list[i].op);
+        if (one != NULL) {
+            one->left += parts->list[i].bytes;
+            pool->used += parts->list[i].bytes;
+        }
+    }
+}
+
+/* Bytes that do not fit into what the pool has. */
+static size_t lacking(const struct sim_pool *pool, size_t size)
+{
+    return pool->used + size > pool->reserved ? pool->used + size - pool->reserved : 0;
+}
+
+/* Waits for the eldest free under way that has bytes left, in any pool of the device; false: there
+ * is none. */
+static bool wait_for_a_free(const struct sim_device *device)
+{
+    for (struct sim_pool *pool = pools; pool != NULL; pool = pool->next) {
+        if (pool->device->physical != device->physical)
+            continue;
+        for (const struct sim_pool_free *one = pool->pending; one != NULL; one = one->next) {
+            if (!one->op->done && one->left > 0) {
+                sim_op_wait(one->op);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Room for `size` bytes, or not. */
+static bool find_room(struct sim_pool *pool, CUstream stream, size_t size,
+                      struct sim_pool_parts *parts)
+{
+    for (;;) {
+        take_over(pool, stream, lacking(pool, size), parts);
+        if (grow(pool, size))
+            return true;
+        for (struct sim_pool *other = pools; other != NULL; other = other->next)
+            sim_pool_shrink(other, 0);
+        if (grow(pool, size))
+            return true;
+        if (pool->reuse[2] != 0)
+            take_over(pool, NULL, lacking(pool, size), parts);
+        if (grow(pool, size))
+            return true;
+        if (!wait_for_a_free(pool->device))
+            return false;
+    }
+}
+
 /* ---- allocation --------------------------------------------------------------------------------
  */
-static CUresult pool_alloc(CUdeviceptr *out, size_t size, struct sim_pool *pool, CUstream stream)
+static CUresult new_range(struct sim_pool *pool, CUstream stream, size_t size, size_t span,
+                          struct sim_range **out)
 {
-    size_t span = round_up(size, 512);
-    if (size > pool->device->total)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    while (!grow(pool, span)) {
-        if (pool->freeing == 0) {
-            for (struct sim_pool *other = pools; other != NULL; other = other->next)
-                shrink(other, 0);
-            if (grow(pool, span))
-                break;
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        sim_ctx_wait_all(stream->ctx);
-        if (pool->freeing > 0)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_phys *phys;
     CUresult result = sim_phys_new(-1, size, &phys);
     if (result != CUDA_SUCCESS)
@@ -149,15 +251,48 @@ static CUresult pool_alloc(CUdeviceptr *out, size_t size, struct sim_pool *pool,
     range->ctx = stream->ctx;
     range->device = pool->device;
     range->pool = pool;
-    pool->live++;
-    pool->used += span;
-    if (pool->used > pool->used_high)
-        pool->used_high = pool->used;
-    struct sim_work work = {.kind = SIM_W_ALLOC, .what = "cuMemAllocAsync"};
-    work.memory.address = base;
-    work.memory.id = range->id;
-    *out = base;
-    return sim_submit(stream, &work, NULL);
+    *out = range;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pool_alloc(CUdeviceptr *out, size_t size, struct sim_pool *pool, CUstream stream)
+{
+    size_t span = round_up(size, 512);
+    if (size > pool->device->total)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const unsigned long long id = stream->id;
+    struct sim_pool_parts parts = {0};
+    struct sim_range *range = NULL;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    pool->live++; /* so that the pool stays while we wait */
+    if (find_room(pool, stream, span, &parts)) {
+        bool gone = stream->magic != SIM_MAGIC_STREAM || stream->id != id || stream->destroyed;
+        result = gone ? CUDA_ERROR_INVALID_HANDLE : new_range(pool, stream, size, span, &range);
+    }
+    for (unsigned i = 0; i < parts.count && result == CUDA_SUCCESS; i++)
+        result = sim_submit_after(stream, parts.list[i].op);
+    if (result == CUDA_SUCCESS) {
+        struct sim_work work = {.kind = SIM_W_ALLOC, .what = "cuMemAllocAsync"};
+        work.memory.address = range->base;
+        work.memory.id = range->id;
+        result = sim_submit(stream, &work, NULL);
+    }
+    if (result == CUDA_SUCCESS) {
+        pool->used += span;
+        if (pool->used > pool->used_high)
+            pool->used_high = pool->used;
+        *out = range->base;
+    } else {
+        if (range != NULL)
+            sim_range_free(range);
+        hand_back(pool, &parts);
+        pool->live--;
+        sim_pool_drop(pool);
+    }
+    for (unsigned i = 0; i < parts.count; i++)
+        sim_op_unref(parts.list[i].op);
+    free(parts.list);
+    return result;
 }
 
 static CUresult alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, bool from_pool,
@@ -170,8 +305,8 @@ static CUresult alloc(CUdeviceptr *out, size_t size, CUmemoryPool handle, bool f
     CUresult result = sim_stream_get(stream_handle, pt, &stream);
     struct sim_pool *pool = NULL;
     if (result == CUDA_SUCCESS) {
-        default_pool(stream->ctx->device);
-        pool = from_pool ? own_pool(handle) : stream->ctx->device->pool;
+        sim_pool_default(stream->ctx->device);
+        pool = from_pool ? sim_pool_own(handle) : stream->ctx->device->pool;
         if (pool == NULL || pool->destroyed)
             result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -193,16 +328,46 @@ SIM_TWINS(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz,
           (CUdeviceptr * out, size_t size, CUmemoryPool pool, CUstream stream),
           alloc(out, size, pool, true, stream, pt))
 
-void sim_pool_free_now(struct sim_range *range)
+/* Away with the range; the pool's bytes are accounted for already. */
+static void forget(struct sim_range *range)
 {
     struct sim_pool *pool = range->pool;
-    if (pool != NULL) {
-        pool->used -= range->span;
-        pool->live--;
-    }
     sim_range_free(range);
-    if (pool != NULL)
-        drop(pool);
+    if (pool != NULL) {
+        pool->live--;
+        sim_pool_drop(pool);
+    }
+}
+
+void sim_pool_free_now(struct sim_range *range)
+{
+    if (range->pool != NULL)
+        range->pool->used -= range->span;
+    forget(range);
+}
+
+static bool freeable(const struct sim_range *range, CUdeviceptr address)
+{
+    return range != NULL && range->base == address && !range->dying &&
+           (range->kind == SIM_ASYNC || range->kind == SIM_ALLOC || range->kind == SIM_GRAPH);
+}
+
+static CUresult submit_free(CUstream stream, struct sim_range *range)
+{
+    struct sim_work work = {.kind = SIM_W_FREE, .what = "cuMemFreeAsync"};
+    work.memory.address = range->base;
+    work.memory.id = range->id;
+    range->dying = true;
+    struct sim_op *op;
+    CUresult result = sim_submit(stream, &work, &op);
+    if (result != CUDA_SUCCESS)
+        range->dying = false;
+    else if (range->kind == SIM_GRAPH)
+        sim_graph_memory_freed(range, op);
+    else if (range->pool != NULL)
+        expect_free(range->pool, op, range->span);
+    sim_op_unref(op);
+    return result;
 }
 
 static CUresult free_async(CUdeviceptr address, CUstream stream_handle, bool pt)
@@ -215,30 +380,9 @@ static CUresult free_async(CUdeviceptr address, CUstream stream_handle, bool pt)
     } else if (result == CUDA_SUCCESS) {
         result = sim_capture_unsafe(stream->ctx);
         struct sim_range *range = sim_range_at(address);
-        if (result == CUDA_SUCCESS && address != 0) {
-            if (range == NULL || range->base != address || range->dying ||
-                (range->kind != SIM_ASYNC && range->kind != SIM_ALLOC &&
-                 range->kind != SIM_GRAPH)) {
-                result = CUDA_ERROR_INVALID_VALUE;
-            } else {
-                struct sim_work work = {.kind = SIM_W_FREE, .what = "cuMemFreeAsync"};
-                work.memory.address = address;
-                work.memory.id = range->id;
-                range->dying = true;
-                if (range->pool != NULL)
-                    range->pool->freeing++;
-                struct sim_op *op;
-                result = sim_submit(stream, &work, &op);
-                if (result != CUDA_SUCCESS) {
-                    range->dying = false;
-                    if (range->pool != NULL)
-                        range->pool->freeing--;
-                } else if (range->kind == SIM_GRAPH) {
-                    sim_graph_memory_freed(range, op);
-                }
-                sim_op_unref(op);
-            }
-        }
+        if (result == CUDA_SUCCESS && address != 0)
+            result =
+                freeable(range, address) ? submit_free(stream, range) : CUDA_ERROR_INVALID_VALUE;
     }
     sim_unlock();
     return result;
@@ -257,246 +401,24 @@ void sim_pool_op_run(struct sim_op *op)
         if (op->work.kind == SIM_W_FREE) {
             sim_race_remember_freed(range->base, range->size, op->work.what);
             if (range->pool != NULL)
-                range->pool->freeing--;
-            sim_pool_free_now(range);
+                settle(range->pool, op);
+            forget(range);
         }
     }
     sim_unlock();
 }
 
-/* ---- pools -------------------------------------------------------------------------------------
- */
-CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+void sim_pools_context_gone(CUcontext ctx)
 {
-    SIM_ENTRY(cuMemPoolCreate);
-    if (out == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct sim_device *device = sim_device(props->location.id);
-    if (device == NULL)
-        return CUDA_ERROR_INVALID_DEVICE;
-    sim_lock();
-    *out = (CUmemoryPool)sim_pool_new(device, props);
-    sim_unlock();
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
-{
-    SIM_ENTRY(cuMemPoolDestroy);
-    sim_lock();
-    struct sim_pool *pool = pool_of(handle);
-    bool good = pool != NULL && !pool->destroyed && pool != pool->device->default_pool;
-    if (good) {
-        if (pool->device->pool == pool)
-            pool->device->pool = default_pool(pool->device);
-        pool->destroyed = true;
-        drop(pool);
-    }
-    sim_unlock();
-    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
-{
-    SIM_ENTRY(cuMemPoolTrimTo);
-    sim_lock();
-    struct sim_pool *pool = own_pool(handle);
-    if (pool != NULL)
-        shrink(pool, keep);
-    sim_unlock();
-    return pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static size_t *counter(struct sim_pool *pool, CUmemPool_attribute name, bool *settable)
-{
-    *settable = false;
-    switch (name) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        *settable = true;
-        return &pool->threshold;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return &pool->reserved;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return &pool->reserved_high;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return &pool->used;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return &pool->used_high;
-    default:
-        return NULL;
-    }
-}
-
-static int *reuse_flag(struct sim_pool *pool, CUmemPool_attribute name)
-{
-    return name >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
-                   name <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
-               ? &pool->reuse[name - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES]
-               : NULL;
-}
-
-CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute name, void *value)
-{
-    SIM_ENTRY(cuMemPoolGetAttribute);
-    if (value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    sim_lock();
-    struct sim_pool *pool = own_pool(handle);
-    CUresult result = pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (pool != NULL) {
-        bool settable;
-        const int *flag = reuse_flag(pool, name);
-        const size_t *number = counter(pool, name, &settable);
-        if (flag != NULL)
-            *(int *)value = *flag;
-        else if (number != NULL)
-            *(cuuint64_t *)value = *number;
-        else
-            result = CUDA_ERROR_INVALID_VALUE;
-    }
-    sim_unlock();
-    return result;
-}
-
-CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute name, void *value)
-{
-    SIM_ENTRY(cuMemPoolSetAttribute);
-    if (value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    sim_lock();
-    struct sim_pool *pool = own_pool(handle);
-    CUresult result = pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (pool != NULL) {
-        bool settable;
-        int *flag = reuse_flag(pool, name);
-        size_t *number = counter(pool, name, &settable);
-        if (flag != NULL) {
-            *flag = *(const int *)value;
-        } else if (number != NULL && settable) {
-            *number = *(const cuuint64_t *)value;
-        } else if (*(const cuuint64_t *)value == 0 && name == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
-            pool->used_high = pool->used;
-        } else if (*(const cuuint64_t *)value == 0 && name == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
-            pool->reserved_high = pool->reserved;
-        } else {
-            result = CUDA_ERROR_INVALID_VALUE;
+    for (struct sim_pool *pool = pools, *next; pool != NULL; pool = next) {
+        next = pool->next; /* the pool may go with its last free */
+        for (struct sim_pool_free *one = pool->pending, *later; one != NULL; one = later) {
+            later = one->next;
+            if (one->op->ctx != ctx)
+                continue;
+            struct sim_range *range = sim_range_at(one->op->work.memory.address);
+            settle(pool, one->op);
+            forget(range);
         }
     }
-    sim_unlock();
-    return result;
-}
-
-CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *desc, size_t count)
-{
-    SIM_ENTRY(cuMemPoolSetAccess);
-    if (desc == NULL && count > 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    sim_lock();
-    struct sim_pool *pool = pool_of(handle);
-    CUresult result = pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        const struct sim_device *device = sim_device(desc[i].location.id);
-        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || device == NULL)
-            result = CUDA_ERROR_INVALID_DEVICE;
-        else if (device == pool->device && desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else if (device != pool->device && !sim_peer_reach(device->index, pool->device->index))
-            result = CUDA_ERROR_INVALID_DEVICE;
-        else
-            pool->access[device->index] = desc[i].flags;
-    }
-    sim_unlock();
-    return result;
-}
-
-CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
-                                    CUmemLocation *location)
-{
-    SIM_ENTRY(cuMemPoolGetAccess);
-    sim_lock();
-    struct sim_pool *pool = pool_of(handle);
-    bool good = pool != NULL && flags != NULL && location != NULL &&
-                location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device(location->id) != NULL;
-    if (good)
-        *flags = (CUmemAccess_flags)pool->access[location->id];
-    sim_unlock();
-    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult device_pool(CUmemoryPool *out, CUdevice dev, bool current)
-{
-    struct sim_device *device = sim_device(dev);
-    if (out == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (device == NULL)
-        return CUDA_ERROR_INVALID_DEVICE;
-    sim_lock();
-    struct sim_pool *standard = default_pool(device);
-    *out = (CUmemoryPool)(current ? device->pool : standard);
-    sim_unlock();
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice dev)
-{
-    SIM_ENTRY(cuDeviceGetDefaultMemPool);
-    return device_pool(out, dev, false);
-}
-
-CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
-{
-    SIM_ENTRY(cuDeviceGetMemPool);
-    return device_pool(out, dev, true);
-}
-
-CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
-{
-    SIM_ENTRY(cuDeviceSetMemPool);
-    struct sim_device *device = sim_device(dev);
-    if (device == NULL)
-        return CUDA_ERROR_INVALID_DEVICE;
-    sim_lock();
-    default_pool(device);
-    struct sim_pool *pool = own_pool(handle);
-    bool good = pool != NULL && !pool->destroyed && pool->device == device;
-    if (good)
-        device->pool = pool;
-    sim_unlock();
-    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* ---- by location (13.0): pinned memory of devices only ------------------------------------------
- */
-static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
-{
-    if (location == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return sim_device(location->id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location,
-                                        CUmemAllocationType type)
-{
-    SIM_ENTRY(cuMemGetDefaultMemPool);
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? device_pool(out, location->id, false) : result;
-}
-
-CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
-                                 CUmemAllocationType type)
-{
-    SIM_ENTRY(cuMemGetMemPool);
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? device_pool(out, location->id, true) : result;
-}
-
-CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
-                                 CUmemoryPool handle)
-{
-    SIM_ENTRY(cuMemSetMemPool);
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, handle) : result;
 }

@@ -319,9 +319,9 @@ static bool run(const struct test *tests, const char *name)
 int main(int argc, char **argv)
 {
     static const struct test *const lists[] = {
-        tests_here,     selftest_order, selftest_race,    selftest_peer,
-        selftest_misc,  selftest_graph, selftest_capture, selftest_array,
-        selftest_share, selftest_ipc,   selftest_reuse,
+        tests_here,    selftest_order, selftest_race,    selftest_peer,
+        selftest_misc, selftest_graph, selftest_capture, selftest_array,
+        selftest_pool, selftest_share, selftest_ipc,     selftest_reuse,
     };
     self = argv[0];
     for (size_t i = 0; argc == 2 && i < sizeof lists / sizeof lists[0]; i++) {

@@ -12,7 +12,8 @@ struct test {
     const char *name;
     void (*run)(void);
 };
-extern const struct test selftest_order[]; /* selftest_order.c: streams, events, VMM, pools */
+extern const struct test selftest_order[]; /* selftest_order.c: streams, events, VMM, kernels */
+extern const struct test selftest_pool[];  /* selftest_pool.c: stream-ordered memory */
 extern const struct test selftest_peer[];  /* selftest_peer.c: several devices, green contexts */
 extern const struct test selftest_misc[];  /* selftest_misc.c: knobs, poison, modules, attributes */
 extern const struct test selftest_ipc[]; /* selftest_ipc.c: memory and events of other processes */

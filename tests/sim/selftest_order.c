@@ -1,4 +1,4 @@
-/* Self-tests: what orders what, VMM rules, pools, kernels. */
+/* Self-tests: what orders what, VMM rules, kernels. */
 #include "kernels.h"
 #include "selftest.h"
 
@@ -153,39 +153,6 @@ static void test_vmm(void)
     CHECK(before == now);
 }
 
-static void test_pools(void)
-{
-    start();
-    CUstream s;
-    CUmemoryPool pool;
-    cuuint64_t keep = 8 << 20, reserved;
-    size_t before, now, total;
-    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(cuMemGetInfo(&before, &total));
-    OK(cuDeviceGetDefaultMemPool(&pool, 0));
-    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-    for (int i = 0; i < 3; i++) {
-        OK(cuMemAllocAsync(&p, 16 << 20, s));
-        OK(cuMemsetD8Async(p, 3, 16 << 20, s));
-        OK(cuMemFreeAsync(p, s));
-        IS(cuMemFreeAsync(p, s), CUDA_ERROR_INVALID_VALUE);
-    }
-    OK(cuStreamSynchronize(s));
-    OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
-    CHECK(reserved == keep);
-    OK(cuMemGetInfo(&now, &total));
-    CHECK(before - now == keep);
-    OK(cuMemPoolTrimTo(pool, 0));
-    OK(cuMemGetInfo(&now, &total));
-    CHECK(before == now);
-    /* More than fits at once, one after the other in one stream. */
-    for (int i = 0; i < 4; i++) {
-        OK(cuMemAllocAsync(&p, 700 << 20, s));
-        OK(cuMemFreeAsync(p, s));
-    }
-    OK(cuStreamSynchronize(s));
-}
-
 static void test_kernels(void)
 {
     start();
@@ -281,13 +248,8 @@ static void test_graph(void)
 }
 
 const struct test selftest_order[] = {
-    {"graph", test_graph},
-    {"legacy_order", test_legacy_order},
-    {"events", test_events},
-    {"context_events", test_context_events},
-    {"values", test_values},
-    {"vmm", test_vmm},
-    {"pools", test_pools},
-    {"kernels", test_kernels},
-    {NULL, NULL},
+    {"graph", test_graph},     {"legacy_order", test_legacy_order},
+    {"events", test_events},   {"context_events", test_context_events},
+    {"values", test_values},   {"vmm", test_vmm},
+    {"kernels", test_kernels}, {NULL, NULL},
 };

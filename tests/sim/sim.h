@@ -532,8 +532,8 @@ void sim_flag_release(struct sim_op *op, CUdeviceptr address);
 void sim_flag_wait(struct sim_op *op, CUdeviceptr address, uint64_t wanted, unsigned bytes,
                    unsigned how);
 void sim_flag_set(struct sim_op *op, CUdeviceptr address, uint64_t value, unsigned bytes);
-void sim_pool_free_now(
-    struct sim_range *range); /* plain free of stream-ordered memory, waited for */
+void sim_pool_free_now(struct sim_range *range); /* plain free of stream-ordered memory */
+void sim_pools_context_gone(CUcontext ctx); /* idle; frees that its loss kept from taking effect */
 unsigned sim_pool_access(const struct sim_pool *pool, int device); /* CUmemAccess_flags */
 void sim_pools_synchronised(void); /* host synchronised: cached memory above thresholds goes back */
 
