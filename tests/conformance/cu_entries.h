@@ -18,7 +18,9 @@
     X(cuMemHostUnregister) \
     X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemAllocFromPoolAsync) \
     X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolSetAttribute) \
-    X(cuMemPoolGetAttribute) X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) \
+    X(cuMemPoolGetAttribute) X(cuMemPoolGetAccess) X(cuMemPoolSetAccess) \
+    X(cuMemPoolExportPointer) X(cuMemPoolExportToShareableHandle) \
+    X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) \
     X(cuDeviceSetMemPool) \
     X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
     X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess) X(cuMemGetAllocationGranularity) \

@@ -8,39 +8,14 @@
  * anything that makes the allocation, or the other stream, wait for the waiting one, it never
  * would. After FLAG_PATIENCE seconds a watchdog sets the flag itself, and the program says so.
  */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <time.h>
-
+#include "flag.h"
 #include "launch.h"
 
 enum waiter { KERNEL, VALUE };
 enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_HOST };
 #define BLOCK ((size_t)32 << 20)
 
-static uint32_t *flag; /* pinned */
-static CUdeviceptr flag_address;
 static CUstream waiting, setting, busy;
-static atomic_int patience_ms; /* left; below 0: off */
-static atomic_bool bitten;
-
-static void raise_flag(uint32_t value)
-{
-    __atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
-}
-
-static void *watch(void *unused)
-{
-    for (;;) {
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-        if (atomic_load(&patience_ms) >= 0 && atomic_fetch_sub(&patience_ms, 5) <= 5) {
-            atomic_store(&bitten, true);
-            raise_flag(1);
-        }
-    }
-    return unused;
-}
 
 static void set(enum setter setter, CUstream stream)
 {
@@ -50,7 +25,7 @@ static void set(enum setter setter, CUstream stream)
         break;
     case SET_BY_HOST:
         MUST(cuStreamSynchronize, stream);
-        raise_flag(1);
+        flag_raise(1);
         break;
     default:
         cu_must("set_flag", kernel_set_flag(stream, flag_address, 1));
@@ -59,13 +34,10 @@ static void set(enum setter setter, CUstream stream)
 
 static void part(const char *name, enum waiter waiter, enum setter setter, bool in_use)
 {
-    const char *seconds = getenv("FLAG_PATIENCE");
     CUdeviceptr a = 0, b = 0;
     CUstream stream = setting;
 
-    raise_flag(0);
-    atomic_store(&bitten, false);
-    atomic_store(&patience_ms, (seconds != NULL ? atoi(seconds) : 15) * 1000);
+    flag_arm();
     MUST(cuMemAlloc, &a, BLOCK);
     if (in_use)
         cu_must("spin_us", kernel_spin_us(busy, 30000));
@@ -82,9 +54,8 @@ static void part(const char *name, enum waiter waiter, enum setter setter, bool 
     set(setter, stream);
     MUST(cuStreamSynchronize, waiting);
     MUST(cuStreamSynchronize, stream);
-    atomic_store(&patience_ms, -1);
     cu_say("%s: it ended by itself: %s, its bytes are right: %s", name,
-           atomic_load(&bitten) ? "no" : "yes", cu_all_bytes(b, BLOCK, 7) ? "yes" : "no");
+           flag_disarm() ? "yes" : "no", cu_all_bytes(b, BLOCK, 7) ? "yes" : "no");
     if (stream != setting)
         MUST(cuStreamDestroy, stream);
     MUST(cuMemFree, b);
@@ -92,19 +63,13 @@ static void part(const char *name, enum waiter waiter, enum setter setter, bool 
 
 int main(int argc, char **argv)
 {
-    pthread_t watchdog;
-
     cu_start(argc, argv);
     NEED(cuStreamWaitValue32);
     kernels_load();
-    MUST(cuMemHostAlloc, (void **)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
-    MUST(cuMemHostGetDevicePointer, &flag_address, flag, 0);
+    flag_start();
     MUST(cuStreamCreate, &waiting, CU_STREAM_NON_BLOCKING);
     MUST(cuStreamCreate, &setting, CU_STREAM_NON_BLOCKING);
     MUST(cuStreamCreate, &busy, CU_STREAM_NON_BLOCKING);
-    atomic_store(&patience_ms, -1);
-    if (pthread_create(&watchdog, NULL, watch, NULL) != 0)
-        abort();
     part("a kernel waits, a kernel sets", KERNEL, SET_BY_KERNEL, false);
     part("a kernel waits, a stream writes", KERNEL, SET_BY_VALUE, true);
     part("a kernel waits, the host sets", KERNEL, SET_BY_HOST, false);

@@ -13,166 +13,86 @@
  * REUSE_STREAMS (of a thread, 1 to 6) and REUSE_SEED change what it does, not what it should print:
  * "wrong words 0, failed calls 0, broken captures 0".
  */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
+#include "stress.h"
 
-#include "launch.h"
-
-enum { STREAMS = 6, SHELF = 16, GRAPH_BYTES = 3 << 16, LAUNCHES = 3 };
+enum { SHELF = 16, GRAPH_BYTES = 3 << 16, LAUNCHES = 3 };
 
 static CUcontext context;
 static CUdeviceptr bad; /* a word on the device: what verify has counted */
-static atomic_uint failed, broken, wrong_on_host;
+static atomic_uint broken;
 static unsigned rounds, largest, seed, streams;
 
 /* Blocks with work in flight that wait to be freed by somebody else. */
 static _Atomic CUdeviceptr shelf[SHELF];
 static atomic_bool over;
 
-static unsigned setting(const char *name, unsigned value)
-{
-    const char *text = getenv(name);
-    return text != NULL ? (unsigned)strtoul(text, NULL, 0) : value;
-}
-
-static unsigned next(unsigned *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-/* Sizes from 512 bytes up, each power of two as likely as another; whole words. */
-static size_t some_size(unsigned *state)
-{
-    size_t room = 512;
-    unsigned doublings = 0;
-    while (room << (doublings + 1) <= largest)
-        doublings++;
-    room <<= next(state) % (doublings + 1);
-    size_t size = (room + next(state) % room) & ~(size_t)3;
-    return size < largest ? size : largest;
-}
-
-static void expect(const char *what, CUresult result)
-{
-    if (result == CUDA_SUCCESS)
-        return;
-    if (atomic_fetch_add(&failed, 1) < 5)
-        fprintf(stderr, "%s: %s\n", what, cu_result_name(result));
-}
-#define DO(name, ...) expect(#name, CU(name)(__VA_ARGS__))
-
-/* What others capture must not forbid what this thread does. */
-static void relax(void)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    DO(cuThreadExchangeStreamCaptureMode, &mode);
-}
-
-static void CUDA_CB nothing(void *unused)
-{
-    (void)unused;
-}
-
 struct worker {
     pthread_t thread;
     unsigned number, state, uses;
-    CUstream streams[STREAMS];
+    CUstream streams[STRESS_STREAMS];
     CUevent event;
     unsigned char *host; /* pinned */
 };
 
 static void open_streams(struct worker *own)
 {
-    DO(cuCtxSetCurrent, context);
-    relax();
-    for (int i = 0; i < 3; i++)
-        DO(cuStreamCreate, &own->streams[i], CU_STREAM_NON_BLOCKING);
-    DO(cuStreamCreate, &own->streams[3], CU_STREAM_DEFAULT);
-    own->streams[4] = CU_STREAM_PER_THREAD;
-    own->streams[5] = CU_STREAM_LEGACY;
+    stress_open(context, own->streams);
     DO(cuEventCreate, &own->event, CU_EVENT_DISABLE_TIMING);
     DO(cuMemAllocHost, (void **)&own->host, largest);
 }
 
 static void close_streams(struct worker *own)
 {
-    for (int i = 0; i < STREAMS; i++)
-        DO(cuStreamSynchronize, own->streams[i]);
-    for (int i = 0; i < 4; i++)
-        DO(cuStreamDestroy, own->streams[i]);
+    stress_close(own->streams);
     DO(cuEventDestroy, own->event);
     DO(cuMemFreeHost, own->host);
-}
-
-/* Its holder's, and different each time. */
-static uint32_t pattern(struct worker *own)
-{
-    return (own->number << 24) ^ (++own->uses * 2654435761u >> 8) ^ 0x5a000000u;
-}
-
-static void delay(struct worker *own, CUstream stream)
-{
-    if (next(&own->state) % 8 == 0)
-        DO(cuLaunchHostFunc, stream, nothing, NULL);
-    expect("spin_us", kernel_spin_us(stream, 50 + next(&own->state) % 1000));
 }
 
 /* Frees it, or leaves that to others and frees what they left. */
 static void let_go(struct worker *own, CUdeviceptr p)
 {
-    if (next(&own->state) % 3 == 0)
-        p = atomic_exchange(&shelf[next(&own->state) % SHELF], p);
+    if (stress_next(&own->state) % 3 == 0)
+        p = atomic_exchange(&shelf[stress_next(&own->state) % SHELF], p);
     if (p != 0)
         DO(cuMemFree, p);
 }
 
-static void check_host(const struct worker *own, uint32_t value, size_t size)
-{
-    unsigned bad_here = 0;
-    for (size_t at = 0; at < size; at += 4)
-        bad_here += memcmp(own->host + at, &value, 4) != 0;
-    atomic_fetch_add(&wrong_on_host, bad_here);
-}
-
 static void one_round(struct worker *own)
 {
-    size_t size = some_size(&own->state);
-    uint32_t value = pattern(own), count = (uint32_t)(size / 4);
-    CUstream writer = own->streams[next(&own->state) % streams];
-    CUstream reader = own->streams[next(&own->state) % streams];
+    size_t size = stress_size(&own->state, largest);
+    uint32_t value = stress_pattern(own->number, &own->uses), count = (uint32_t)(size / 4);
+    CUstream writer = own->streams[stress_next(&own->state) % streams];
+    CUstream reader = own->streams[stress_next(&own->state) % streams];
     CUdeviceptr p = 0;
 
-    expect("cuMemAlloc", CU(cuMemAlloc)(&p, size));
+    stress_expect("cuMemAlloc", CU(cuMemAlloc)(&p, size));
     if (p == 0)
         return;
-    switch (next(&own->state) % 4) {
+    switch (stress_next(&own->state) % 4) {
     case 0: /* written late, freed at once */
-        delay(own, writer);
-        expect("fill", kernel_fill(writer, p, value, count));
+        stress_delay(&own->state, writer);
+        stress_expect("fill", kernel_fill(writer, p, value, count));
         break;
     case 1: /* written, read late in another stream, freed before that */
-        expect("fill", kernel_fill(writer, p, value, count));
+        stress_expect("fill", kernel_fill(writer, p, value, count));
         DO(cuEventRecord, own->event, writer);
         DO(cuStreamWaitEvent, reader, own->event, 0);
-        delay(own, reader);
-        expect("verify", kernel_verify(reader, p, value, count, bad));
+        stress_delay(&own->state, reader);
+        stress_expect("verify", kernel_verify(reader, p, value, count, bad));
         break;
     case 2: /* set by the copy engine's cousin, read late, written late again */
         DO(cuMemsetD32Async, p, value, count, writer);
-        delay(own, writer);
-        expect("verify", kernel_verify(writer, p, value, count, bad));
+        stress_delay(&own->state, writer);
+        stress_expect("verify", kernel_verify(writer, p, value, count, bad));
         DO(cuMemsetD32Async, p, ~value, count, writer);
         break;
     default: /* read by the host */
-        expect("fill", kernel_fill(writer, p, value, count));
-        delay(own, writer);
+        stress_expect("fill", kernel_fill(writer, p, value, count));
+        stress_delay(&own->state, writer);
         DO(cuMemcpyDtoHAsync, own->host, p, size, writer);
         DO(cuStreamSynchronize, writer);
-        check_host(own, value, size);
-        expect("fill", kernel_fill(reader, p, ~value, count));
+        stress_check_host(own->host, value, size);
+        stress_expect("fill", kernel_fill(reader, p, ~value, count));
         break;
     }
     let_go(own, p);
@@ -194,7 +114,7 @@ static void *sweep(void *unused)
 {
     unsigned at = 0;
 
-    relax();
+    stress_relax();
     while (!atomic_load(&over)) {
         CUdeviceptr p = atomic_exchange(&shelf[at++ % SHELF], 0);
         if (p != 0)
@@ -209,28 +129,25 @@ static void *sweep(void *unused)
  * while the capture runs and the first may be. Launches it behind delays and lets all go. */
 static void one_capture(struct worker *own, CUdeviceptr held)
 {
-    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
-                                                CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                                CU_STREAM_CAPTURE_MODE_RELAXED};
-    const uint32_t count = GRAPH_BYTES / 4, value = pattern(own);
+    const uint32_t count = GRAPH_BYTES / 4, value = stress_pattern(own->number, &own->uses);
     CUgraph graph = NULL;
     CUgraphExec exec = NULL;
     CUdeviceptr taken = 0, passing = 0, early = 0;
 
-    DO(cuMemAlloc, &early, some_size(&own->state));
-    delay(own, own->streams[2]);
+    DO(cuMemAlloc, &early, stress_size(&own->state, largest));
+    stress_delay(&own->state, own->streams[2]);
     DO(cuMemsetD8Async, early, 1, 512, own->streams[2]);
-    DO(cuStreamBeginCapture, own->streams[0], modes[next(&own->state) % 3]);
+    DO(cuStreamBeginCapture, own->streams[0], stress_mode(&own->state));
     DO(cuMemAlloc, &taken, GRAPH_BYTES);
     DO(cuMemFree, early); /* in use, and a capture runs */
-    DO(cuMemAlloc, &passing, some_size(&own->state));
-    expect("fill", kernel_fill(own->streams[0], taken, value, count));
+    DO(cuMemAlloc, &passing, stress_size(&own->state, largest));
+    stress_expect("fill", kernel_fill(own->streams[0], taken, value, count));
     DO(cuEventRecord, own->event, own->streams[0]);
     DO(cuStreamWaitEvent, own->streams[1], own->event, 0);
-    expect("fill", kernel_fill(own->streams[1], held, ~value, count));
-    expect("verify", kernel_verify(own->streams[1], held, ~value, count, bad));
+    stress_expect("fill", kernel_fill(own->streams[1], held, ~value, count));
+    stress_expect("verify", kernel_verify(own->streams[1], held, ~value, count, bad));
     DO(cuMemFree, passing);
-    expect("verify", kernel_verify(own->streams[0], taken, value, count, bad));
+    stress_expect("verify", kernel_verify(own->streams[0], taken, value, count, bad));
     DO(cuEventRecord, own->event, own->streams[1]);
     DO(cuStreamWaitEvent, own->streams[0], own->event, 0);
     if (CU(cuStreamEndCapture)(own->streams[0], &graph) != CUDA_SUCCESS || graph == NULL) {
@@ -238,7 +155,7 @@ static void one_capture(struct worker *own, CUdeviceptr held)
     } else {
         DO(cuGraphInstantiate, &exec, graph, 0);
         for (int i = 0; i < LAUNCHES; i++) {
-            delay(own, own->streams[0]);
+            stress_delay(&own->state, own->streams[0]);
             DO(cuGraphLaunch, exec, own->streams[0]);
         }
         DO(cuGraphExecDestroy, exec);
@@ -263,16 +180,17 @@ static void *capture(void *data)
 
 int main(int argc, char **argv)
 {
-    unsigned threads = setting("REUSE_THREADS", 4), capturers = setting("REUSE_CAPTURERS", 2);
+    unsigned threads = stress_setting("REUSE_THREADS", 4),
+             capturers = stress_setting("REUSE_CAPTURERS", 2);
     struct worker *workers = calloc(threads + capturers, sizeof *workers);
     pthread_t sweeper;
     uint32_t wrong = 0;
 
-    rounds = setting("REUSE_ROUNDS", 100);
-    largest = setting("REUSE_MAX", 6 << 20);
-    seed = setting("REUSE_SEED", 1);
-    streams = setting("REUSE_STREAMS", STREAMS);
-    streams = streams >= 1 && streams <= STREAMS ? streams : STREAMS;
+    rounds = stress_setting("REUSE_ROUNDS", 100);
+    largest = stress_setting("REUSE_MAX", 6 << 20);
+    seed = stress_setting("REUSE_SEED", 1);
+    streams = stress_setting("REUSE_STREAMS", STRESS_STREAMS);
+    streams = streams >= 1 && streams <= STRESS_STREAMS ? streams : STRESS_STREAMS;
     cu_start(argc, argv);
     NEED(cuStreamBeginCapture);
     kernels_load();
@@ -300,7 +218,8 @@ int main(int argc, char **argv)
     MUST(cuCtxSynchronize);
     MUST(cuMemcpyDtoH, &wrong, bad, 4);
     cu_say("wrong words %u, failed calls %u, broken captures %u",
-           wrong + atomic_load(&wrong_on_host), atomic_load(&failed), atomic_load(&broken));
+           wrong + atomic_load(&stress_wrong_on_host), atomic_load(&stress_failed),
+           atomic_load(&broken));
     MUST(cuMemFree, bad);
     free(workers);
     return cu_end();
