@@ -18,7 +18,7 @@ enum waiter { KERNEL, VALUE, FUNCTION };
 enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_FUNCTION, SET_BY_HOST };
 enum shape { SAME, LESS, TWO_FREES };
 enum way { STREAM, OTHER_THREAD, PLAIN, FREED_PLAINLY };
-#define BLOCK ((size_t)16 << 20)
+#define BLOCK ((size_t)8 << 20)
 
 static CUstream waiting, second, setting;
 static CUcontext context;
