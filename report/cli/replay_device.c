@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,38 +12,91 @@
 #define FIRST_WHOLE (UINT64_C(1) << 40)
 #define FIRST_ADDRESS (UINT64_C(1) << 44) /* of ranges: they never come back */
 
-void vs_replay_device_init(struct vs_replay_device *device, uint64_t cap)
-{
-    memset(device, 0, sizeof(*device));
-    device->cap = cap;
-    device->next_address = FIRST_ADDRESS;
-    pthread_mutex_init(&device->lock, NULL);
-}
-
-void vs_replay_device_fini(struct vs_replay_device *device)
-{
-    for (uint32_t i = 0; i < device->range_count; i++) {
-        free(device->ranges[i].pages);
-        free(device->ranges[i].access);
-    }
-    free(device->ranges);
-    free(device->handles);
-    free(device->wholes);
-    pthread_mutex_destroy(&device->lock);
-}
-
 static struct vs_replay_device *enter(void *world)
 {
     struct vs_replay_device *device = world;
 
-    pthread_mutex_lock(&device->lock);
+    vs_pool_lock(&device->lock, &vs_replay_device_ops, device);
     return device;
 }
 
 static int leave(struct vs_replay_device *device, int result)
 {
-    pthread_mutex_unlock(&device->lock);
+    vs_pool_unlock(&device->lock);
     return result;
+}
+
+/* Zeroed host memory; NULL where there is none. The lock is held, or nobody else is here. */
+static void *host_take(struct vs_replay_device *device, size_t bytes)
+{
+    struct vs_replay_kept *kept = device->kept;
+    void *at;
+
+    for (unsigned i = 0; kept && i < kept->count; i++) {
+        if (kept->maps[i].bytes == bytes) {
+            at = kept->maps[i].at;
+            kept->maps[i] = kept->maps[--kept->count];
+            return at;
+        }
+    }
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static void host_give(struct vs_replay_device *device, void *at, size_t bytes)
+{
+    struct vs_replay_kept *kept = device->kept;
+
+    if (at && kept && kept->count < sizeof(kept->maps) / sizeof(kept->maps[0])) {
+        memset(at, 0, bytes);
+        kept->maps[kept->count].at = at;
+        kept->maps[kept->count++].bytes = bytes;
+    } else if (at) {
+        munmap(at, bytes);
+    }
+}
+
+/* Twice as much of it: false, and all as it was, where there is none. */
+static bool host_grow(struct vs_replay_device *device, void **at, size_t each, uint32_t *room,
+                      uint32_t first)
+{
+    uint32_t more = *room ? 2 * *room : first;
+    void *grown = host_take(device, more * each);
+
+    if (!grown) {
+        return false;
+    }
+    if (*room) {
+        memcpy(grown, *at, *room * each);
+        host_give(device, *at, *room * each);
+    }
+    *at = grown;
+    *room = more;
+    return true;
+}
+
+void vs_replay_device_init(struct vs_replay_device *device, uint64_t cap)
+{
+    memset(device, 0, sizeof(*device));
+    device->cap = cap;
+    device->next_address = FIRST_ADDRESS;
+}
+
+static void forget_range(struct vs_replay_device *device, struct vs_replay_range *range)
+{
+    host_give(device, range->pages, range->bytes / PAGE * sizeof(*range->pages));
+    host_give(device, range->access, range->bytes / PAGE);
+    *range = (struct vs_replay_range){0};
+}
+
+void vs_replay_device_fini(struct vs_replay_device *device)
+{
+    for (uint32_t i = 0; i < device->range_count; i++) {
+        forget_range(device, &device->ranges[i]);
+    }
+    host_give(device, device->ranges, device->range_room * sizeof(*device->ranges));
+    host_give(device, device->handles, device->handle_room * sizeof(*device->handles));
+    host_give(device, device->wholes, device->whole_room * sizeof(*device->wholes));
 }
 
 /* With the lock held: keeps what was broken, gives the lock back. */
@@ -90,19 +142,16 @@ static struct vs_replay_range *range_of(struct vs_replay_device *device, uint64_
 /* A place for one more range: its index, or UINT32_MAX. */
 static uint32_t range_place(struct vs_replay_device *device)
 {
-    struct vs_replay_range *grown;
-
     for (uint32_t i = 0; i < device->range_count; i++) {
         if (!device->ranges[i].bytes) {
             return i;
         }
     }
-    grown = realloc(device->ranges, (device->range_count + 1) * sizeof(*grown));
-    if (!grown) {
+    if (device->range_count == device->range_room &&
+        !host_grow(device, (void **)&device->ranges, sizeof(*device->ranges), &device->range_room,
+                   16)) {
         return UINT32_MAX;
     }
-    device->ranges = grown;
-    grown[device->range_count] = (struct vs_replay_range){0};
     return device->range_count++;
 }
 
@@ -116,16 +165,15 @@ static int device_reserve(void *world, uint64_t bytes, uint64_t *address)
         return broken(device, "a reserved range is not a multiple of pages");
     }
     place = range_place(device);
-    range.pages = calloc(bytes / PAGE, sizeof(*range.pages));
-    range.access = calloc(bytes / PAGE, 1);
+    range.bytes = bytes;
+    range.pages = host_take(device, bytes / PAGE * sizeof(*range.pages));
+    range.access = host_take(device, bytes / PAGE);
     if (place == UINT32_MAX || !range.pages || !range.access ||
         bytes > UINT64_MAX / 4 - device->next_address) {
-        free(range.pages);
-        free(range.access);
+        forget_range(device, &range);
         return leave(device, -ENOMEM);
     }
     range.address = device->next_address;
-    range.bytes = bytes;
     device->next_address += bytes + PAGE; /* no two ranges touch */
     device->ranges[place] = range;
     device->reserves++;
@@ -148,9 +196,7 @@ static void device_unreserve(void *world, uint64_t address, uint64_t bytes)
             return;
         }
     }
-    free(range->pages);
-    free(range->access);
-    *range = (struct vs_replay_range){0};
+    forget_range(device, range);
     leave(device, 0);
 }
 
@@ -162,15 +208,10 @@ static int device_create(void *world, uint64_t bytes, uint64_t *handle)
     if (bytes == 0 || bytes % PAGE != 0) {
         return broken(device, "a handle is not a multiple of pages");
     }
-    if (number == 0 && device->handle_count + 1 >= device->handle_room) {
-        uint32_t room = device->handle_room ? 2 * device->handle_room : 1024;
-        struct vs_replay_handle *grown = realloc(device->handles, room * sizeof(*grown));
-
-        if (!grown) {
-            return leave(device, -ENOMEM);
-        }
-        device->handles = grown;
-        device->handle_room = room;
+    if (number == 0 && device->handle_count + 1 >= device->handle_room &&
+        !host_grow(device, (void **)&device->handles, sizeof(*device->handles),
+                   &device->handle_room, 1024)) {
+        return leave(device, -ENOMEM);
     }
     if (!charge(device, bytes)) {
         return leave(device, -ENOMEM);
@@ -312,6 +353,11 @@ static uint32_t whole_at(const struct vs_replay_device *device, uint64_t address
     return low;
 }
 
+static uint64_t end_of(const struct vs_replay_whole *whole)
+{
+    return whole->address + whole->bytes;
+}
+
 static int device_take(void *world, uint64_t bytes, uint64_t *address)
 {
     struct vs_replay_device *device = enter(world);
@@ -321,27 +367,25 @@ static int device_take(void *world, uint64_t bytes, uint64_t *address)
     if (bytes == 0 || bytes % PAGE != 0) {
         return broken(device, "a whole allocation is not a multiple of pages");
     }
-    if (device->whole_count == device->whole_room) {
-        uint32_t room = device->whole_room ? 2 * device->whole_room : 256;
-        struct vs_replay_whole *grown = realloc(device->wholes, room * sizeof(*grown));
-
-        if (!grown) {
-            return leave(device, -ENOMEM);
-        }
-        device->wholes = grown;
-        device->whole_room = room;
+    if (device->whole_count == device->whole_room &&
+        !host_grow(device, (void **)&device->wholes, sizeof(*device->wholes), &device->whole_room,
+                   256)) {
+        return leave(device, -ENOMEM);
     }
     if (!charge(device, bytes)) {
         return leave(device, -ENOMEM);
     }
     /* The lowest place that is large enough, as a driver might; neighbours touch. */
-    for (at = 0; at < device->whole_count && device->wholes[at].address - place < bytes; at++) {
-        place = device->wholes[at].address + device->wholes[at].bytes;
+    at = device->whole_dense;
+    place = at > 0 ? end_of(&device->wholes[at - 1]) : FIRST_WHOLE;
+    for (; at < device->whole_count && device->wholes[at].address - place < bytes; at++) {
+        place = end_of(&device->wholes[at]);
     }
     memmove(&device->wholes[at + 1], &device->wholes[at],
             (device->whole_count - at) * sizeof(device->wholes[0]));
     device->wholes[at] = (struct vs_replay_whole){place, bytes};
     device->whole_count++;
+    device->whole_dense += at == device->whole_dense;
     *address = place;
     device->takes++;
     return leave(device, 0);
@@ -357,6 +401,7 @@ static int device_give(void *world, uint64_t address, uint64_t bytes)
         return broken(device, "what is given back is no whole allocation");
     }
     device->whole_count--;
+    device->whole_dense = at < device->whole_dense ? at : device->whole_dense;
     memmove(&device->wholes[at], &device->wholes[at + 1],
             (device->whole_count - at) * sizeof(device->wholes[0]));
     device->charged -= bytes;
@@ -366,13 +411,13 @@ static int device_give(void *world, uint64_t address, uint64_t bytes)
 
 static int device_record(void *world, uint32_t fence)
 {
-    struct vs_replay_device *device = enter(world);
+    struct vs_replay_device *device = world;
 
     if (fence >= VS_POOL_FENCES) {
-        return broken(device, "a fence with a number that is none");
+        return broken(enter(device), "a fence with a number that is none");
     }
-    device->records++;
-    return leave(device, 0);
+    __atomic_add_fetch(&device->records, 1, __ATOMIC_RELAXED);
+    return 0;
 }
 
 static int device_passed(void *world, uint32_t fence)
@@ -389,22 +434,21 @@ static bool device_one_stream(void *world)
 
 static void *device_host_map(void *world, size_t bytes)
 {
-    struct vs_replay_device *device = world;
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct vs_replay_device *device = enter(world);
+    void *at = host_take(device, bytes);
 
-    if (at == MAP_FAILED) {
-        return NULL;
-    }
-    __atomic_add_fetch(&device->host_bytes, bytes, __ATOMIC_RELAXED);
+    device->host_bytes += at ? bytes : 0;
+    leave(device, 0);
     return at;
 }
 
 static void device_host_unmap(void *world, void *at, size_t bytes)
 {
-    struct vs_replay_device *device = world;
+    struct vs_replay_device *device = enter(world);
 
-    munmap(at, bytes);
-    __atomic_sub_fetch(&device->host_bytes, bytes, __ATOMIC_RELAXED);
+    host_give(device, at, bytes);
+    device->host_bytes -= bytes;
+    leave(device, 0);
 }
 
 static void device_nap(void *world)

@@ -16,10 +16,10 @@
 #ifndef VS_REPORT_CLI_REPLAY_DEVICE_H
 #define VS_REPORT_CLI_REPLAY_DEVICE_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pool/lock.h"
 #include "pool/ops.h"
 
 struct vs_replay_handle {
@@ -39,6 +39,16 @@ struct vs_replay_range {
     uint8_t *access; /* per page */
 };
 
+/* Host memory that one device leaves to the next, touched and zeroed, so that a run which is timed
+ * does not pay for the kernel's first touch of what lives as long as a process does. */
+struct vs_replay_kept {
+    struct {
+        void *at;
+        size_t bytes;
+    } maps[256];
+    unsigned count;
+};
+
 struct vs_replay_device {
     uint64_t cap;          /* created and taken bytes never go over it */
     uint64_t charged;      /* now */
@@ -49,16 +59,18 @@ struct vs_replay_device {
     uint64_t reserves, creates, releases, maps, unmaps, takes, gives,
         records;        /* calls that worked */
     const char *breach; /* the first rule that was broken; NULL: none */
-    pthread_mutex_t lock;
+    struct vs_pool_lock lock;
+    struct vs_replay_kept *kept; /* NULL, or where host memory comes from and goes to */
     uint64_t next_address;
     struct vs_replay_handle *handles; /* by number; [0] is none */
     uint32_t handle_count, handle_room, handle_free;
     struct vs_replay_range *ranges;
-    uint32_t range_count;
+    uint32_t range_count, range_room;
     struct vs_replay_whole {
         uint64_t address, bytes;
     } * wholes; /* taken, in order of address */
     uint32_t whole_count, whole_room;
+    uint32_t whole_dense; /* so many from the first address on have no room between them */
 };
 
 void vs_replay_device_init(struct vs_replay_device *device, uint64_t cap);

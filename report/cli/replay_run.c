@@ -100,12 +100,14 @@ static const char *end(struct run *run, const struct vs_replay_plan *plan,
 int vs_replay_run(const struct vs_replay_plan *plan, const struct vs_pool_config *config,
                   uint64_t cap, bool stop, struct vs_replay_result *result)
 {
+    static struct vs_replay_kept kept; /* of the runs before */
     struct vs_replay_device device;
     struct run run = {.stop = stop};
     int error = -ENOMEM;
 
     memset(result, 0, sizeof(*result));
     vs_replay_device_init(&device, cap);
+    device.kept = &kept;
     run.addresses = calloc(plan->slots, sizeof(*run.addresses));
     run.pool = run.addresses ? vs_pool_new(config, &vs_replay_device_ops, &device, &error) : NULL;
     if (run.pool) {
