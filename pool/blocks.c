@@ -90,8 +90,8 @@ static void sort_anew(struct vs_pool *pool, uint32_t number)
  * which is rare. */
 static void follow(struct vs_pool *pool, uint32_t number)
 {
-    struct vs_block *hole = number ? block_at(pool, number) : NULL;
-    if (!hole || hole->state != BLOCK_HOLE || hole->stale) {
+    struct vs_block *hole = block_at(pool, number);
+    if (hole->state != BLOCK_HOLE || hole->stale) {
         return;
     }
     struct vs_zone *zone = &pool->zones[hole->zone];
@@ -101,6 +101,16 @@ static void follow(struct vs_pool *pool, uint32_t number)
     }
     hole->stale = 1;
     zone->stale[zone->stale_count++] = number;
+}
+
+static void follow_both(struct vs_pool *pool, const struct vs_block *block)
+{
+    if (block->prev) {
+        follow(pool, block->prev);
+    }
+    if (block->next) {
+        follow(pool, block->next);
+    }
 }
 
 void vs_holes_sort(struct vs_pool *pool, struct vs_zone *zone)
@@ -113,7 +123,8 @@ void vs_holes_sort(struct vs_pool *pool, struct vs_zone *zone)
     }
 }
 
-void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
+/* Into its tree. Which pages are free is the caller's to say (views.c). */
+static void insert(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
 {
     struct vs_block *block = block_at(pool, number);
     block->state = (uint8_t)state;
@@ -121,23 +132,65 @@ void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state st
     block->stale = 0;
     vs_tree_insert(pool, tree_of(pool, block), number);
     if (state == BLOCK_FREE) {
-        vs_views_mark(pool, number, true);
-        follow(pool, block->prev);
-        follow(pool, block->next);
+        follow_both(pool, block);
     }
 }
 
-void vs_block_unlist(struct vs_pool *pool, uint32_t number)
+static void take_out(struct vs_pool *pool, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
     bool was_free = block->state == BLOCK_FREE;
     vs_tree_remove(pool, tree_of(pool, block), number);
     block->state = BLOCK_BUSY;
     if (was_free) {
-        vs_views_mark(pool, number, false);
-        follow(pool, block->prev);
-        follow(pool, block->next);
+        follow_both(pool, block);
     }
+}
+
+void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
+{
+    const struct vs_block *block = block_at(pool, number);
+    insert(pool, number, state);
+    if (state == BLOCK_FREE) {
+        vs_views_mark(pool, block, block->address, block_end(block), true);
+        vs_views_begin(pool, number);
+    }
+}
+
+void vs_block_unlist(struct vs_pool *pool, uint32_t number)
+{
+    const struct vs_block *block = block_at(pool, number);
+    if (block->state == BLOCK_FREE) {
+        vs_views_mark(pool, block, block->address, block_end(block), false);
+    }
+    take_out(pool, number);
+}
+
+uint32_t vs_block_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end)
+{
+    struct vs_block *block = block_at(pool, number);
+    bool before = block->address<start, behind = block_end(block)> end;
+    uint32_t middle = number, rest = 0;
+
+    vs_views_mark(pool, block, start, end, false);
+    take_out(pool, number);
+    if (behind && !(rest = vs_block_cut(pool, number, end - block->address))) {
+        middle = 0;
+    } else if (before && !(middle = vs_block_cut(pool, number, start - block->address)) && rest) {
+        vs_block_join(pool, number);
+    }
+    if (!middle) {
+        vs_block_list(pool, number, BLOCK_FREE);
+        return 0;
+    }
+    if (before) {
+        insert(pool, number, BLOCK_FREE);
+    }
+    if (behind) {
+        insert(pool, rest, BLOCK_FREE);
+        vs_views_begin(pool, rest);
+    }
+    return middle;
 }
 
 bool vs_block_joins(const struct vs_pool *pool, const struct vs_block *block)
@@ -151,18 +204,43 @@ bool vs_block_joins(const struct vs_pool *pool, const struct vs_block *block)
 uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_state state)
 {
     struct vs_block *block = block_at(pool, number);
+    uint64_t start = block->address, end = block_end(block);
     block->state = (uint8_t)state;
     if (vs_block_joins(pool, block)) {
-        vs_block_unlist(pool, block->next);
+        take_out(pool, block->next);
         vs_block_join(pool, number);
     }
     if (block->prev && vs_block_joins(pool, block_at(pool, block->prev))) {
         number = block->prev;
-        vs_block_unlist(pool, number);
+        take_out(pool, number);
         vs_block_join(pool, number);
     }
-    vs_block_list(pool, number, state);
+    insert(pool, number, state);
+    if (state == BLOCK_FREE) {
+        vs_views_mark(pool, block_at(pool, number), start, end, true);
+        vs_views_begin(pool, number);
+    }
     return number;
+}
+
+int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units, enum vs_block_state state)
+{
+    struct vs_block *block = block_at(pool, number);
+    if (block->units > units) {
+        uint32_t rest = vs_block_cut(pool, number, (uint64_t)units << UNIT_BITS);
+        if (rest) {
+            vs_block_release(pool, rest, BLOCK_FREE);
+        }
+    }
+    block->state = (uint8_t)state;
+    int rc = vs_page_start_set(pool, number);
+    if (rc) {
+        vs_block_release(pool, number, BLOCK_FREE);
+        return rc;
+    }
+    vs_pool_live(pool, (int64_t)block_bytes(block));
+    pool->allocs++;
+    return 0;
 }
 
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)
@@ -189,10 +267,11 @@ void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)
     }
 }
 
-void vs_blocks_drain(struct vs_pool *pool)
+uint32_t vs_blocks_drain_for(struct vs_pool *pool, unsigned name, uint32_t units)
 {
     uint64_t available = vs_epochs_available(&pool->epochs);
-    for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
+    uint32_t last = 0;
+    for (unsigned i = ZONE_SMALL; i < ZONES && pool->pending > 0; i++) {
         struct vs_zone *zone = &pool->zones[i];
         while (zone->queue_head) {
             uint32_t number = zone->queue_head;
@@ -207,11 +286,23 @@ void vs_blocks_drain(struct vs_pool *pool)
             pool->pending -= block_bytes(block);
             if (block->view) {
                 vs_view_idle(pool, number);
+            } else if (i == name && block->units == units) {
+                if (last) {
+                    vs_block_release(pool, last, BLOCK_FREE);
+                }
+                block->state = BLOCK_BUSY;
+                last = number;
             } else {
                 vs_block_release(pool, number, BLOCK_FREE);
             }
         }
     }
+    return last;
+}
+
+void vs_blocks_drain(struct vs_pool *pool)
+{
+    vs_blocks_drain_for(pool, ZONE_NONE, 0);
 }
 
 void vs_pool_live(struct vs_pool *pool, int64_t bytes)

@@ -64,6 +64,9 @@ static uint64_t find_fence(struct vs_epochs *epochs, uint64_t from, uint32_t *nu
         epochs->oldest++;
     }
     uint64_t low = epochs->oldest, high = epochs->recorded;
+    if (high - low > 1 && epochs->fence_epoch[(high - 2) % VS_POOL_FENCES] < from) {
+        low = high - 1; /* mostly it is the last one that is asked for */
+    }
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         if (epochs->fence_epoch[middle % VS_POOL_FENCES] < from) {

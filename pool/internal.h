@@ -62,8 +62,8 @@ struct vs_block {
     uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
     uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
     uint32_t key;         /* in the tree. FREE: units. HOLE: with the FREE blocks beside it */
-    uint64_t turn;        /* LIVE, large: of loops.c */
     uint32_t run;         /* RUN: its number */
+    uint64_t turn;        /* LIVE, large: of loops.c */
     uint8_t state;
     uint8_t zone;
     uint8_t big;   /* may lie over a handle of several pages */
@@ -72,25 +72,32 @@ struct vs_block {
     uint8_t stale; /* a HOLE whose key does not follow its neighbours for now */
     uint8_t lost;  /* a VIEW that could neither be made nor unmapped */
 };
+_Static_assert(sizeof(struct vs_block) == 64, "one line of the cache");
 
 struct vs_page {
-    uint64_t last;   /* epoch of the last free on it */
     uint32_t handle; /* 0: nothing mapped */
-    uint32_t starts; /* LARGE: the block that starts here, else the one that covers the page's first
-                      * byte. SMALL, MIDDLE: a record of 64 starts */
-    uint32_t
-        free_block; /* LARGE: the FREE block that starts here, or whose first whole page it is */
+    uint32_t starts; /* LARGE: the block that starts here, or one that covers the page's first byte
+                      * (pages.c). SMALL, MIDDLE: a record of 64 starts */
+    uint32_t free_block; /* LARGE: the FREE block that starts here, or whose first whole page it is
+                          */
     uint8_t zone;
     uint8_t dead; /* mapped, but neither access nor unmapping worked: out of use */
+};
+
+#define LEAF_BITS 13
+struct vs_leaf {
+    struct vs_page pages[1u << LEAF_BITS];
+    uint64_t last[1u << LEAF_BITS]; /* epoch of the last free on each */
 };
 
 #define VIEW_TURNS 4
 struct vs_handle {
     uint32_t pages;
-    uint32_t next;              /* in the list of spares */
-    uint32_t aliases;           /* views that it is part of */
-    uint64_t turns[VIEW_TURNS]; /* of the last requests that views served with it (loops.c) */
-    uint32_t turns_at;
+    uint32_t next;    /* in the list of spares */
+    uint16_t aliases; /* views that it is part of */
+    uint16_t turns_at;
+    uint32_t turns[VIEW_TURNS]; /* of the last requests that views served with it (loops.c), modulo
+                                 * 2^32 */
     uint64_t id;
     uint64_t address; /* where it is mapped; meaningless while spare */
 };
@@ -127,6 +134,7 @@ struct vs_run {
     uint32_t prev, next;
     uint8_t class_, heap, list;
     uint8_t slots; /* 0: not in use */
+    uint32_t slot_bytes;
     uint64_t address;
     uint64_t free;       /* slots that may be handed out */
     uint64_t waiting[2]; /* freed: the elder ones, then those since */
@@ -161,7 +169,7 @@ struct vs_heap {
 struct vs_past;
 struct vs_loops {
     struct vs_past *past; /* a ring */
-    uint64_t *by_context; /* the last turn at which some sixteen sizes had come in a row */
+    uint32_t *by_context; /* the last turn at which some sixteen sizes came in a row, modulo 2^32 */
     uint64_t next;        /* turn: how many so far, from 1 on */
     uint64_t expected;    /* the turn that the next request is expected to repeat; 0 = none */
     uint64_t context;     /* hash of the last sizes */
@@ -172,7 +180,7 @@ struct vs_pool {
     struct vs_pool_config config;
     struct vs_pool_ops ops;
     void *world;
-    _Atomic(struct vs_page *) *leaves; /* pages.h */
+    _Atomic(struct vs_leaf *) *leaves; /* pages.c */
     _Atomic bool spans_on;             /* threads meet at the lock (spans.h) */
     struct vs_epochs epochs;
     struct vs_heap heaps[HEAPS];
@@ -198,23 +206,24 @@ struct vs_pool {
     uint64_t allocs;         /* by the zones */
     uint32_t watched, watched_waits; /* middle frees, and waits for the lock by then (spans.h) */
     uint64_t leaf_bytes;
+    uint64_t last_freed;       /* the highest epoch that any page was freed in */
     _Atomic uint32_t transits; /* threads that hold memory which nobody else can see */
     _Atomic uint64_t misses, trims, released, remapped;
 };
 
 static inline struct vs_block *block_at(const struct vs_pool *pool, uint32_t number)
 {
-    return vs_table_at(&pool->blocks, number);
+    return vs_table_at(&pool->blocks, number, sizeof(struct vs_block));
 }
 
 static inline struct vs_handle *handle_at(const struct vs_pool *pool, uint32_t number)
 {
-    return vs_table_at(&pool->handles, number);
+    return vs_table_at(&pool->handles, number, sizeof(struct vs_handle));
 }
 
 static inline struct vs_run *run_at(const struct vs_pool *pool, uint32_t number)
 {
-    return vs_table_at(&pool->runs, number);
+    return vs_table_at(&pool->runs, number, sizeof(struct vs_run));
 }
 
 static inline uint64_t block_bytes(const struct vs_block *block)
@@ -268,7 +277,37 @@ uint32_t vs_tree_from(const struct vs_pool *pool, const struct vs_tree *tree, ui
 uint32_t vs_tree_large(const struct vs_pool *pool, const struct vs_tree *tree, unsigned bin);
 
 /* pages.c */
-struct vs_page *vs_page_find(const struct vs_pool *pool, uint64_t address); /* no lock; NULL */
+static inline struct vs_leaf *leaf_of(const struct vs_pool *pool, uint64_t address)
+{
+    return address >> 48 ? NULL
+                         : atomic_load_explicit(&pool->leaves[address >> (PAGE_BITS + LEAF_BITS)],
+                                                memory_order_acquire);
+}
+
+static inline unsigned leaf_index(uint64_t address)
+{
+    return address >> PAGE_BITS & ((1u << LEAF_BITS) - 1);
+}
+
+/* No lock; NULL where there is none. */
+static inline struct vs_page *vs_page_find(const struct vs_pool *pool, uint64_t address)
+{
+    struct vs_leaf *leaf = leaf_of(pool, address);
+    return leaf ? &leaf->pages[leaf_index(address)] : NULL;
+}
+
+/* Zones are entered by whoever maps memory there, without the lock. */
+static inline unsigned vs_page_zone(const struct vs_page *page)
+{
+    return __atomic_load_n(&page->zone, __ATOMIC_ACQUIRE);
+}
+
+/* The epoch of the last free on a page that has a record. The lock is held. */
+static inline uint64_t *vs_page_last(const struct vs_pool *pool, uint64_t address)
+{
+    return &leaf_of(pool, address)->last[leaf_index(address)];
+}
+
 int vs_pages_init(struct vs_pool *pool);
 void vs_pages_fini(struct vs_pool *pool);
 /* Makes the records of a range; 0 or -ENOMEM. The lock is held. */
@@ -303,16 +342,26 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
 /* A FREE block's size; what a HOLE offers with the FREE blocks beside it, where a window may lie.
  */
 uint32_t vs_block_key(const struct vs_pool *pool, const struct vs_block *block);
-/* Puts a FREE block or a HOLE into its tree, or takes it out; the HOLEs beside it follow. Not
- * joined with anything. */
 /* The HOLEs' tree is in order afterwards: before it is searched. */
 void vs_holes_sort(struct vs_pool *pool, struct vs_zone *zone);
+/* Puts a FREE block or a HOLE into its tree, or takes it out; the HOLEs beside it follow. Not
+ * joined with anything. */
 void vs_block_list(struct vs_pool *pool, uint32_t number, enum vs_block_state state);
 void vs_block_unlist(struct vs_pool *pool, uint32_t number);
+/* Cuts [start, end) out of a FREE block that is in its tree, as a BUSY one; 0 where there is no
+ * host memory, and nothing has changed. */
+uint32_t vs_block_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end);
+/* A BUSY block with memory throughout becomes LIVE or RUN, with so many units (what is more is FREE
+ * then, unless there is no host memory for it), entered in the pages. 0; or -ENOMEM, and it is
+ * FREE. */
+int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units,
+                   enum vs_block_state state);
 /* PENDING, into the queue, which is in the order of epochs. */
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch);
 /* All PENDING blocks whose epoch is available become FREE. */
 void vs_blocks_drain(struct vs_pool *pool);
+/* The same, but the last one of this zone and size stays apart, BUSY: returned; 0 = none. */
+uint32_t vs_blocks_drain_for(struct vs_pool *pool, unsigned zone, uint32_t units);
 void vs_pool_live(struct vs_pool *pool, int64_t bytes);
 
 /* zone.c: no lock is held. */
@@ -346,6 +395,7 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t li
 int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
                    enum vs_block_state state, uint32_t *number);
 int vs_vmm_start(struct vs_pool *pool);
+uint64_t vs_vmm_host_bytes(const struct vs_pool *pool);
 /* Gives back up to `bytes` of free memory that is seen; returns how much. */
 uint64_t vs_vmm_give(struct vs_pool *pool, uint64_t bytes);
 uint64_t vs_native_give(struct vs_pool *pool, uint64_t bytes);
@@ -366,6 +416,7 @@ uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page,
 /* loops.c: the lock is held. */
 int vs_loops_init(struct vs_pool *pool);
 void vs_loops_fini(struct vs_pool *pool);
+uint64_t vs_loops_host_bytes(const struct vs_pool *pool);
 /* Where a request of the large zone is expected to lie, as in the round before; 0 = no idea. Asked
  * again before it is placed, it says the same. */
 uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units);
@@ -386,10 +437,12 @@ bool vs_loops_wants(struct vs_pool *pool, uint64_t address, uint64_t bytes);
 /* views.c */
 /* The FREE block of the large zone around an address; 0 = none. */
 uint32_t vs_free_block_at(const struct vs_pool *pool, uint64_t address);
-#define VIEW_MIN ((uint64_t)64 << 20)
 int vs_views_init(struct vs_pool *pool);
-/* A FREE block has come or is about to go. The lock is held. */
-void vs_views_mark(struct vs_pool *pool, uint32_t block, bool is_free);
+/* Of a FREE block (as it is now), [start, end) has come or goes: the pages there that lie in the
+ * block entirely. And a FREE block begins where it does. The lock is held. */
+void vs_views_mark(struct vs_pool *pool, const struct vs_block *block, uint64_t start, uint64_t end,
+                   bool is_free);
+void vs_views_begin(struct vs_pool *pool, uint32_t number);
 /* A view that is there and whose pages are free, as a LIVE block. The lock is held. */
 bool vs_view_take(struct vs_pool *pool, uint32_t units, uint32_t *number);
 /* The same for the one at an address, if there is one there. */

@@ -50,9 +50,22 @@ void vs_loops_fini(struct vs_pool *pool)
     }
 }
 
+uint64_t vs_loops_host_bytes(const struct vs_pool *pool)
+{
+    const struct vs_loops *loops = &pool->loops;
+    uint64_t turns = loops->next < VS_LOOP_PAST ? loops->next : VS_LOOP_PAST;
+    return turns * (sizeof *loops->past + sizeof *loops->by_context);
+}
+
 static struct vs_past *past(struct vs_loops *loops, uint64_t turn)
 {
     return &loops->past[turn % VS_LOOP_PAST];
+}
+
+/* A turn of which half was kept: the last one that ends so. */
+static uint64_t whole_turn(const struct vs_loops *loops, uint32_t low)
+{
+    return loops->next - ((uint32_t)loops->next - low);
 }
 
 static bool known(const struct vs_loops *loops, uint64_t turn)
@@ -84,7 +97,7 @@ uint64_t vs_loops_expect(struct vs_pool *pool, uint32_t units)
 {
     struct vs_loops *loops = &pool->loops;
     if (!known(loops, loops->expected) || past(loops, loops->expected)->units != units) {
-        uint64_t turn = loops->by_context[context(loops, units) % VS_LOOP_PAST];
+        uint64_t turn = whole_turn(loops, loops->by_context[context(loops, units) % VS_LOOP_PAST]);
         loops->expected = agrees(loops, turn, units) ? turn : 0;
     }
     return loops->expected ? past(loops, loops->expected)->address : 0;
@@ -94,7 +107,7 @@ uint64_t vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address)
 {
     struct vs_loops *loops = &pool->loops;
     loops->context = context(loops, units);
-    loops->by_context[loops->context % VS_LOOP_PAST] = loops->next;
+    loops->by_context[loops->context % VS_LOOP_PAST] = (uint32_t)loops->next;
     *past(loops, loops->next++) = (struct vs_past){.address = address, .units = units};
     loops->expected += loops->expected != 0;
     return loops->next - 1;
@@ -121,7 +134,8 @@ static bool viewed(const struct vs_pool *pool, uint64_t page, uint64_t last)
 {
     const struct vs_handle *handle = handle_at(pool, vs_page_find(pool, page)->handle);
     for (unsigned i = 0; handle->aliases > 0 && i < VIEW_TURNS; i++) {
-        if (handle->turns[i] > pool->loops.expected && handle->turns[i] < last) {
+        uint64_t turn = whole_turn(&pool->loops, handle->turns[i]);
+        if (turn > pool->loops.expected && turn < last) {
             return true;
         }
     }

@@ -28,7 +28,7 @@ static void set_pages(struct vs_pool *pool, const struct vs_block *block, unsign
         }
         __atomic_store_n(&page->starts, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&page->zone, (uint8_t)zone, __ATOMIC_RELEASE);
-        page->last = 0;
+        *vs_page_last(pool, at) = 0;
     }
 }
 
@@ -211,23 +211,8 @@ int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t
         return rc;
     }
     pool_lock(pool);
-    struct vs_block *block = block_at(pool, *number);
-    uint32_t rest = 0;
-    if (zone != ZONE_LARGE && block->units > units) {
-        rest = vs_block_cut(pool, *number, (uint64_t)units << UNIT_BITS);
-    }
-    block->state = (uint8_t)state;
-    rc = vs_page_start_set(pool, *number);
-    if (rc == 0) {
-        vs_pool_live(pool, (int64_t)block_bytes(block));
-        pool->allocs++;
-    }
-    if (rest) {
-        vs_block_release(pool, rest, BLOCK_FREE);
-    }
-    if (rc) {
-        vs_block_release(pool, *number, BLOCK_FREE);
-    }
+    /* Large ones are not cut. */
+    rc = vs_block_serve(pool, *number, zone == ZONE_LARGE ? UINT32_MAX : units, state);
     pool_unlock(pool);
     return rc;
 }

@@ -17,7 +17,8 @@ void vs_pool_config_default(struct vs_pool_config *config, enum vs_pool_backing 
                                       .device_bytes = device_bytes,
                                       .slack_permille = 40,
                                       .slack_bytes = (uint64_t)32 << 20,
-                                      .trim_above = UINT64_MAX};
+                                      .trim_above = UINT64_MAX,
+                                      .view_min = (uint64_t)64 << 20};
 }
 
 struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs_pool_ops *ops,
@@ -38,7 +39,6 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
     rc = rc ? rc : vs_table_init(&pool->handles, sizeof(struct vs_handle), ops, world);
     rc = rc ? rc : vs_table_init(&pool->runs, sizeof(struct vs_run), ops, world);
     rc = rc ? rc : vs_table_init(&pool->spans, sizeof(struct vs_span), ops, world);
-    rc = rc ? rc : vs_table_init(&pool->starts, 4 + 64 * 4, ops, world);
     rc = rc ? rc : vs_pages_init(pool);
     rc = rc ? rc : vs_views_init(pool);
     rc = rc ? rc : vs_loops_init(pool);
@@ -163,25 +163,33 @@ static bool holds(const struct vs_pool *pool, uint32_t number, uint64_t address)
     return block->state == BLOCK_LIVE && address >= block->address && address < block_end(block);
 }
 
+/* From a page over those where a block that covers its first byte may be entered (set_large). */
+static uint32_t large_around(const struct vs_pool *pool, uint64_t page, uint64_t address)
+{
+    for (; page && address - (page << PAGE_BITS) <= pool->config.device_bytes; page &= page - 1) {
+        const struct vs_page *record = vs_page_find(pool, page << PAGE_BITS);
+        if (record && vs_page_zone(record) == ZONE_LARGE && holds(pool, record->starts, address)) {
+            return record->starts;
+        }
+    }
+    return 0;
+}
+
 uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page, uint64_t address)
 {
-    uint32_t number = vs_page_start(pool, page, address);
-    if (holds(pool, number, address)) {
-        return number;
+    if (vs_page_zone(page) == ZONE_LARGE) {
+        uint32_t number = large_around(pool, address >> PAGE_BITS, address);
+        /* Perhaps its tail, on a page where another starts. */
+        return number ? number : large_around(pool, (address >> PAGE_BITS) - 1, address);
     }
-    /* The tail of one that starts on an earlier page, or (middle) in an earlier slot: at most 32
-     * back. */
-    uint64_t step = page->zone == ZONE_MIDDLE ? (uint64_t)64 << 10 : VS_POOL_PAGE;
-    unsigned steps = page->zone == ZONE_MIDDLE ? 32 : 1;
-    for (unsigned i = 1; i <= steps && address > i * step; i++) {
-        const struct vs_page *other = vs_page_find(pool, address - i * step);
-        if (!other || other->zone != page->zone) {
-            break;
-        }
-        number = vs_page_start(pool, other, address - i * step);
+    /* Where it starts, or the tail of one that starts in an earlier slot: at most 32 back. */
+    for (unsigned i = 0; i <= 32 && page && vs_page_zone(page) == ZONE_MIDDLE; i++) {
+        uint64_t at = address - i * ((uint64_t)64 << 10);
+        uint32_t number = vs_page_start(pool, page, at);
         if (holds(pool, number, address)) {
             return number;
         }
+        page = vs_page_find(pool, at - ((uint64_t)64 << 10));
     }
     return 0;
 }
@@ -189,7 +197,7 @@ uint32_t vs_block_around(const struct vs_pool *pool, const struct vs_page *page,
 static const struct vs_page *page_of(const struct vs_pool *pool, uint64_t address)
 {
     const struct vs_page *page = vs_page_find(pool, address);
-    return page && __atomic_load_n(&page->zone, __ATOMIC_ACQUIRE) != ZONE_NONE ? page : NULL;
+    return page && vs_page_zone(page) != ZONE_NONE ? page : NULL;
 }
 
 /* Inside our ranges of addresses, mapped now or not. */
@@ -403,6 +411,18 @@ static uint64_t largest(const struct vs_pool *pool)
     return most;
 }
 
+static uint64_t table_bytes(const struct vs_table *table)
+{
+    return table->host_bytes + (table->used / VS_TABLE_CHUNK + 1) * sizeof *table->chunks;
+}
+
+static uint64_t host_bytes(const struct vs_pool *pool)
+{
+    return sizeof *pool + pool->leaf_bytes + vs_loops_host_bytes(pool) + vs_vmm_host_bytes(pool) +
+           table_bytes(&pool->blocks) + table_bytes(&pool->handles) + table_bytes(&pool->runs) +
+           table_bytes(&pool->spans) + table_bytes(&pool->starts) + table_bytes(&pool->stretches);
+}
+
 void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
 {
     uint64_t slots = 0, runs = 0, served = 0;
@@ -434,9 +454,7 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
         .released_bytes = atomic_load(&pool->released),
         .remapped_bytes = atomic_load(&pool->remapped),
         .dead_bytes = pool->dead,
-        .host_bytes = sizeof *pool + pool->blocks.host_bytes + pool->handles.host_bytes +
-                      pool->runs.host_bytes + pool->spans.host_bytes + pool->starts.host_bytes +
-                      pool->leaf_bytes,
+        .host_bytes = host_bytes(pool),
     };
     uint64_t allocs = pool->allocs + served;
     pool_unlock(pool);

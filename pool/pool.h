@@ -25,7 +25,8 @@ enum vs_pool_fault {
     VS_POOL_LATE_FENCES = 2,   /* an epoch is closed when memory is wanted, not before work */
     VS_POOL_UNMAP_ORDERED = 4, /* ordered counts as seen */
     VS_POOL_RECORD_IN_CAPTURE = 8,
-    VS_POOL_SPANS = 16 /* no fault: middle blocks come from spans, however few threads there are */
+    VS_POOL_SPANS = 16, /* no fault: middle blocks come from spans, however few threads there are */
+    VS_POOL_JOIN_FIRST = 32 /* no fault: no freed block is handed out but from the tree */
 };
 
 struct vs_pool_config {
@@ -38,6 +39,7 @@ struct vs_pool_config {
     uint64_t slack_bytes;
     uint64_t keep_bytes; /* never given back: POOL_SIZE */
     uint64_t trim_above; /* free memory beyond this goes back at once; UINT64_MAX = none */
+    uint64_t view_min;   /* requests from this size on may get a view (views.c); at least a page */
     uint32_t faults;     /* enum vs_pool_fault, or'd */
 };
 
@@ -119,7 +121,8 @@ struct vs_pool_stats {
     uint64_t waits, orders, records; /* fences: host waits, device orders, recorded */
     uint64_t trims, released_bytes, remapped_bytes;
     uint64_t dead_bytes; /* reserved, but lost to a device that refused to unmap it */
-    uint64_t host_bytes; /* host memory in use */
+    uint64_t host_bytes; /* host memory in use, what is mapped and was never touched left out where
+                          * that is known */
 };
 
 void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out);

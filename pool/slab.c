@@ -161,8 +161,8 @@ static uint64_t take_slot(struct vs_pool *pool, struct vs_heap *heap, unsigned c
         place(pool, heap, number);
     }
     heap->allocs++;
-    heap->slot_bytes += slot_bytes_of(class_);
-    return run->address + (uint64_t)slot * slot_bytes_of(class_);
+    heap->slot_bytes += run->slot_bytes;
+    return run->address + (uint64_t)slot * run->slot_bytes;
 }
 
 /* The run's block goes back to the zone, to wait there for the last free in it. The heap is locked,
@@ -207,6 +207,7 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     run->class_ = (uint8_t)class_;
     __atomic_store_n(&run->heap, (uint8_t)(heap - pool->heaps), __ATOMIC_RELAXED);
     run->slots = (uint8_t)slots_of(class_);
+    run->slot_bytes = slot_bytes_of(class_);
     run->address = address;
     run->free = all_slots(run);
     join_list(pool, heap, number, LIST_OPEN);
@@ -234,7 +235,6 @@ static uint64_t take_anywhere(struct vs_pool *pool, unsigned class_)
 int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address)
 {
     unsigned class_ = class_of((uint32_t)((request->bytes + UNIT - 1) >> UNIT_BITS));
-    uint32_t run_units = run_bytes_of(class_) >> UNIT_BITS, block;
     struct vs_heap *heap = &pool->heaps[request->lane % HEAPS];
 
     for (;;) {
@@ -245,6 +245,7 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
         if (*address) {
             return 0;
         }
+        uint32_t run_units = run_bytes_of(class_) >> UNIT_BITS, block;
         int rc =
             waiting ? -EAGAIN : vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, false, &block);
         if (rc == -EAGAIN && (waiting || !vs_zone_rotates(pool, VS_POOL_PAGE))) {
@@ -285,12 +286,13 @@ static struct vs_run *lock_slot(struct vs_pool *pool, const struct vs_page *page
         heap_unlock(heap); /* another run by now, of another heap */
         return NULL;
     }
-    uint64_t offset = address - run->address, size = slot_bytes_of(run->class_);
-    *slot = (unsigned)(offset / size);
-    if (run->slots > 0 && address >= run->address && offset < run->slots * size &&
-        (inside || offset % size == 0) &&
-        !((run->free | run->waiting[0] | run->waiting[1]) >> *slot & 1)) {
-        return run;
+    uint64_t offset = address - run->address;
+    if (offset < run->slots * run->slot_bytes) { /* so there are some, and 32 bits do */
+        *slot = (uint32_t)offset / run->slot_bytes;
+        if ((inside || *slot * run->slot_bytes == offset) &&
+            !((run->free | run->waiting[0] | run->waiting[1]) >> *slot & 1)) {
+            return run;
+        }
     }
     heap_unlock(heap);
     return NULL;
@@ -308,7 +310,7 @@ int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     struct vs_heap *heap = &pool->heaps[run->heap];
     struct vs_class *lists = &heap->classes[run->class_];
     wait_for_epoch(run, UINT64_C(1) << slot, epoch);
-    heap->slot_bytes -= slot_bytes_of(run->class_);
+    heap->slot_bytes -= run->slot_bytes;
     if (run->list == LIST_NONE) {
         place(pool, heap, number);
     }
@@ -329,7 +331,7 @@ int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     if (!run) {
         return -EINVAL;
     }
-    *bytes = slot_bytes_of(run->class_);
+    *bytes = run->slot_bytes;
     *start = run->address + slot * *bytes;
     heap_unlock(&pool->heaps[run->heap]);
     return 0;

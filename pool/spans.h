@@ -43,7 +43,7 @@ struct vs_span {
 
 static inline struct vs_span *span_at(const struct vs_pool *pool, uint32_t number)
 {
-    return vs_table_at(&pool->spans, number);
+    return vs_table_at(&pool->spans, number, sizeof(struct vs_span));
 }
 
 static inline bool vs_spans_on(const struct vs_pool *pool)

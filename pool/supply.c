@@ -8,28 +8,48 @@
 
 #include <errno.h>
 
+#define CREATE_AT_ONCE 16
+
+/* New memory, as up to *count handles of so many pages. Sets *count to those that came; where they
+ * are fewer for another reason than host memory, the device's answer is returned. */
+static int create(struct vs_pool *pool, uint32_t pages, uint32_t *numbers, unsigned *count)
+{
+    uint64_t bytes = pages * VS_POOL_PAGE, ids[CREATE_AT_ONCE];
+    unsigned taken = 0, made = 0;
+    int rc = 0;
+    pool_lock(pool);
+    while (taken < *count &&
+           (numbers[taken] = vs_table_take(&pool->handles, &pool->ops, pool->world)) != 0) {
+        taken++;
+    }
+    pool_unlock(pool);
+    while (made < taken && rc == 0) {
+        rc = pool->ops.create(pool->world, bytes, &ids[made]);
+        made += rc == 0;
+    }
+    pool_lock(pool);
+    for (unsigned i = 0; i < made; i++) {
+        *handle_at(pool, numbers[i]) = (struct vs_handle){.pages = pages, .id = ids[i]};
+    }
+    while (taken > made) {
+        vs_table_give(&pool->handles, numbers[--taken]);
+    }
+    if (made > 0) {
+        vs_reserved_add(pool, (int64_t)(made * bytes));
+    }
+    if (rc == -ENOMEM && pages == 1) {
+        pool->full_at = pool->reserved;
+    }
+    pool_unlock(pool);
+    *count = made;
+    return rc;
+}
+
 int vs_supply_create(struct vs_pool *pool, uint32_t pages, uint32_t *number)
 {
-    uint64_t bytes = pages * VS_POOL_PAGE, id;
-    pool_lock(pool);
-    *number = vs_table_take(&pool->handles, &pool->ops, pool->world);
-    pool_unlock(pool);
-    if (!*number) {
-        return -ENOMEM;
-    }
-    int rc = pool->ops.create(pool->world, bytes, &id);
-    pool_lock(pool);
-    if (rc == 0) {
-        *handle_at(pool, *number) = (struct vs_handle){.pages = pages, .id = id};
-        vs_reserved_add(pool, (int64_t)bytes);
-    } else {
-        vs_table_give(&pool->handles, *number);
-        if (rc == -ENOMEM && pages == 1) {
-            pool->full_at = pool->reserved;
-        }
-    }
-    pool_unlock(pool);
-    return rc;
+    unsigned count = 1;
+    int rc = create(pool, pages, number, &count);
+    return rc == 0 && count == 0 ? -ENOMEM : rc;
 }
 
 void vs_supply_release(struct vs_pool *pool, uint32_t number)
@@ -124,36 +144,12 @@ static void pick(const struct vs_pool *pool, uint64_t from, uint64_t to, uint64_
     while (*start > from && (*end - *start) >> PAGE_BITS < most) {
         const struct vs_page *page = vs_page_find(pool, *start - VS_POOL_PAGE);
         const struct vs_handle *handle = handle_at(pool, page->handle);
-        if (page->last > seen || handle->pages > 1 || handle->aliases > 0) {
+        if (*vs_page_last(pool, *start - VS_POOL_PAGE) > seen || handle->pages > 1 ||
+            handle->aliases > 0) {
             break;
         }
         *start -= VS_POOL_PAGE;
     }
-}
-
-uint32_t vs_supply_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end)
-{
-    struct vs_block *block = block_at(pool, number);
-    uint32_t middle = number;
-
-    vs_block_unlist(pool, number);
-    if (block_end(block) > end) {
-        uint32_t rest = vs_block_cut(pool, number, end - block->address);
-        if (!rest) {
-            vs_block_list(pool, number, BLOCK_FREE);
-            return 0;
-        }
-        vs_block_list(pool, rest, BLOCK_FREE);
-    }
-    if (block->address < start) {
-        middle = vs_block_cut(pool, number, start - block->address);
-        vs_block_list(pool, number, BLOCK_FREE);
-        if (!middle) {
-            return 0;
-        }
-    }
-    block_at(pool, middle)->state = BLOCK_BUSY;
-    return middle;
 }
 
 /* Takes `want` pages of free memory out of the FREE blocks, smallest first: BUSY blocks linked
@@ -179,7 +175,7 @@ static uint32_t steal(struct vs_pool *pool, uint64_t want, bool over, uint64_t *
             uint64_t start, end, from = page_up(address), to = page_down(block_end(block));
             if (from < to) {
                 pick(pool, from, to, want - got, over, &start, &end, unseen);
-                uint32_t busy = start < end ? vs_supply_cut_out(pool, number, start, end) : 0;
+                uint32_t busy = start < end ? vs_block_cut_out(pool, number, start, end) : 0;
                 if (busy) {
                     block_at(pool, busy)->left = list;
                     list = busy;
@@ -231,12 +227,9 @@ static int unmap_stolen(struct vs_pool *pool, uint32_t list, struct vs_stock *st
 
 /* How large the next handle for a stretch of missing pages may be (1, or a power of two for a block
  * that is large enough and covers the stretch). */
-static uint32_t handle_pages(const struct vs_pool *pool, uint32_t units, uint64_t stretch)
+static uint32_t handle_pages(uint32_t units, uint64_t stretch)
 {
-    uint64_t bytes = (uint64_t)units << UNIT_BITS, most = bytes >> 3;
-    if (bytes < UINT64_C(1) << pool->big_floor_bits) {
-        return 1;
-    }
+    uint64_t most = (uint64_t)units << UNIT_BITS >> 3;
     uint32_t pages = 512;
     while (pages > 1 && (pages * VS_POOL_PAGE > most || pages * VS_POOL_PAGE > stretch)) {
         pages /= 2;
@@ -299,12 +292,15 @@ static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone,
                       struct vs_stock *stock)
 {
     uint64_t at = page_up(fill->start);
-    while (at < fill->whole_end) {
+    pool_lock(pool);
+    bool large = (uint64_t)fill->units << UNIT_BITS >= UINT64_C(1) << pool->big_floor_bits;
+    pool_unlock(pool);
+    while (large && at < fill->whole_end) {
         uint64_t stretch = 0;
         while (at + stretch < fill->whole_end && vs_page_find(pool, at + stretch)->handle == 0) {
             stretch += VS_POOL_PAGE;
         }
-        uint32_t pages = handle_pages(pool, fill->units, stretch), number;
+        uint32_t pages = handle_pages(fill->units, stretch), number;
         pool_lock(pool);
         bool room = pool->reserved + pages * VS_POOL_PAGE <= fill->limit;
         block_at(pool, fill->busy)->big |= pages > 1 && room;
@@ -327,6 +323,27 @@ static int fill_large(struct vs_pool *pool, struct filling *fill, unsigned zone,
         }
         fill->missing -= pages;
         at += pages * VS_POOL_PAGE;
+    }
+    return 0;
+}
+
+/* New pages for the stock, as far as the device has some. */
+static int create_for(struct vs_pool *pool, struct filling *fill, uint64_t pages,
+                      struct vs_stock *stock)
+{
+    while (pages > 0 && !fill->full) {
+        uint32_t numbers[CREATE_AT_ONCE];
+        unsigned count = pages < CREATE_AT_ONCE ? (unsigned)pages : CREATE_AT_ONCE;
+        int rc = create(pool, 1, numbers, &count);
+        for (unsigned i = 0; i < count; i++) {
+            keep(stock, pool, numbers[i]);
+        }
+        fill->created += count;
+        pages -= count;
+        if (rc != 0 && rc != -ENOMEM) {
+            return rc;
+        }
+        fill->full = rc == -ENOMEM || count == 0;
     }
     return 0;
 }
@@ -367,17 +384,9 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct vs_stock *
             return -EAGAIN;
         }
         /* Where nothing can be moved the limit gives way. */
-        for (uint64_t n = room > 0 && room < lacking ? room : lacking; n > 0 && !fill->full; n--) {
-            uint32_t number;
-            int rc = vs_supply_create(pool, 1, &number);
-            if (rc == 0) {
-                keep(stock, pool, number);
-                fill->created++;
-            } else if (rc == -ENOMEM) {
-                fill->full = true;
-            } else {
-                return rc;
-            }
+        int rc = create_for(pool, fill, room > 0 && room < lacking ? room : lacking, stock);
+        if (rc) {
+            return rc;
         }
     }
     return 0;
@@ -399,9 +408,6 @@ int vs_supply_window(struct vs_pool *pool, uint32_t busy, unsigned zone, uint32_
     count_missing(pool, &fill);
     int rc = fill_large(pool, &fill, zone, &stock);
     rc = rc ? rc : collect(pool, &fill, &stock);
-    if (rc == 0) {
-        count_missing(pool, &fill);
-    }
     for (uint64_t at = fill.at; rc == 0 && fill.missing > 0 && at < fill.end;) {
         uint64_t from = at;
         while (rc == 0 && at < fill.end && vs_page_find(pool, at)->handle == 0) {

@@ -34,9 +34,6 @@ int vs_supply_map(struct vs_pool *pool, uint32_t number, uint64_t address, unsig
  * would pass for usable memory: its handles go to the stock. What can't even be unmapped is dead.
  * No lock is held. */
 int vs_supply_open(struct vs_pool *pool, uint64_t address, uint64_t bytes, struct vs_stock *stock);
-/* Cuts whole pages out of a FREE block, as a BUSY one; 0 where there is no host memory. The lock is
- * held, the block in its tree. */
-uint32_t vs_supply_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start, uint64_t end);
 /* Gives the spares back. */
 void vs_supply_end(struct vs_pool *pool);
 /* What is left goes to the pool's spares. No lock is held. */

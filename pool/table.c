@@ -42,30 +42,44 @@ void vs_table_fini(struct vs_table *table, const struct vs_pool_ops *ops, void *
     table->chunks = NULL;
 }
 
+/* In whole words: who looks at a stale number without a lock sees the old one or nothing. */
+static void wipe(const struct vs_table *table, void *record)
+{
+    uint64_t *words = record;
+    for (uint32_t i = 0; i < table->record_bytes / sizeof *words; i++) {
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+    }
+}
+
 uint32_t vs_table_take(struct vs_table *table, const struct vs_pool_ops *ops, void *world)
 {
     uint32_t number = table->free;
     if (number) {
-        char *record = vs_table_at(table, number);
+        char *record = vs_table_at(table, number, table->record_bytes);
         memcpy(&table->free, record, sizeof table->free);
-        memset(record, 0, table->record_bytes);
+        wipe(table, record);
         return number;
     }
-    if (table->used % VS_TABLE_CHUNK == 0) {
-        uint32_t at = table->used >> VS_TABLE_CHUNK_BITS;
+    number = table->used + 1;
+    uint32_t at = number >> VS_TABLE_CHUNK_BITS;
+    if (at == VS_TABLE_CHUNKS) {
+        return 0;
+    }
+    if (!atomic_load_explicit(&table->chunks[at], memory_order_relaxed)) {
         size_t bytes = (size_t)VS_TABLE_CHUNK * table->record_bytes;
-        char *chunk = at < VS_TABLE_CHUNKS ? ops->host_map(world, bytes) : NULL;
+        char *chunk = ops->host_map(world, bytes);
         if (!chunk) {
             return 0;
         }
         table->host_bytes += bytes;
         atomic_store_explicit(&table->chunks[at], chunk, memory_order_release);
     }
-    return ++table->used;
+    table->used = number;
+    return number;
 }
 
 void vs_table_give(struct vs_table *table, uint32_t number)
 {
-    memcpy(vs_table_at(table, number), &table->free, sizeof table->free);
+    memcpy(vs_table_at(table, number, table->record_bytes), &table->free, sizeof table->free);
     table->free = number;
 }

@@ -17,20 +17,23 @@
 
 struct vs_table {
     _Atomic(char *) *chunks; /* VS_TABLE_CHUNKS of them */
-    uint32_t record_bytes;   /* at least 4: a free record's first word links the next */
+    uint32_t
+        record_bytes; /* whole words of eight; a free record's first four bytes link the next */
     /* Away from the line that all readers need. */
-    uint32_t used __attribute__((aligned(64))); /* numbers ever handed out */
+    uint32_t used __attribute__((aligned(64))); /* the highest number ever handed out */
     uint32_t free;                              /* 0 = none */
-    uint64_t host_bytes;
+    uint64_t host_bytes;                        /* of the chunks */
 };
 
-static inline void *vs_table_at(const struct vs_table *table, uint32_t number)
+/* A record, whose size the caller knows as a constant. */
+static inline void *vs_table_at(const struct vs_table *table, uint32_t number, uint32_t bytes)
 {
-    char *chunk = atomic_load_explicit(&table->chunks[(number - 1) >> VS_TABLE_CHUNK_BITS],
-                                       memory_order_acquire);
-    return chunk + (uint64_t)((number - 1) & (VS_TABLE_CHUNK - 1)) * table->record_bytes;
+    char *chunk =
+        atomic_load_explicit(&table->chunks[number >> VS_TABLE_CHUNK_BITS], memory_order_acquire);
+    return chunk + (uint64_t)(number & (VS_TABLE_CHUNK - 1)) * bytes;
 }
 
+/* record_bytes: a multiple of 8. */
 int vs_table_init(struct vs_table *table, uint32_t record_bytes, const struct vs_pool_ops *ops,
                   void *world);
 void vs_table_fini(struct vs_table *table, const struct vs_pool_ops *ops, void *world);

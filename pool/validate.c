@@ -52,6 +52,19 @@ static int check_pages(const struct vs_pool *pool, const struct vs_block *block)
     return 0;
 }
 
+/* Is a live block known on every page that it touches? */
+static bool known_throughout(const struct vs_pool *pool, uint32_t number)
+{
+    const struct vs_block *block = block_at(pool, number);
+    for (uint64_t at = block->address; at < block_end(block); at = page_down(at) + VS_POOL_PAGE) {
+        if (vs_block_around(pool, vs_page_find(pool, at), at) != number) {
+            return false;
+        }
+    }
+    uint64_t last = block_end(block) - 1;
+    return vs_block_around(pool, vs_page_find(pool, last), last) == number;
+}
+
 static int check_block(const struct vs_pool *pool, uint32_t number, struct sums *sums)
 {
     const struct vs_block *block = block_at(pool, number);
@@ -87,9 +100,7 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
             sums->live += block_bytes(block);
             break;
         }
-        if (vs_block_around(pool, vs_page_find(pool, block->address), block->address) != number ||
-            vs_block_around(pool, vs_page_find(pool, block_end(block) - 1), block_end(block) - 1) !=
-                number) {
+        if (!known_throughout(pool, number)) {
             return 14;
         }
         sums->live += block_bytes(block);

@@ -31,7 +31,7 @@ struct stretch {
 
 static struct stretch *stretch_at(const struct vs_pool *pool, uint32_t number)
 {
-    return vs_table_at(&pool->stretches, number);
+    return vs_table_at(&pool->stretches, number, sizeof(struct stretch));
 }
 
 int vs_views_init(struct vs_pool *pool)
@@ -84,28 +84,36 @@ uint32_t vs_free_block_at(const struct vs_pool *pool, uint64_t address)
     return all_free(pool, page_down(address), 1) ? free_block_of(pool, page_down(address)) : 0;
 }
 
-void vs_views_mark(struct vs_pool *pool, uint32_t number, bool is_free)
+void vs_views_mark(struct vs_pool *pool, const struct vs_block *block, uint64_t start, uint64_t end,
+                   bool is_free)
 {
-    struct vs_block *block = block_at(pool, number);
     struct vs_zone *zone = &pool->zones[ZONE_LARGE];
-    uint64_t from = page_up(block->address), to = page_down(block_end(block));
     if (block->zone != ZONE_LARGE || !zone->whole) {
         return;
     }
-    vs_page_find(pool, block->address)->free_block = number;
-    if (from >= to) {
+    start = page_down(start) > block->address ? page_down(start) : page_up(block->address);
+    end = page_up(end) < block_end(block) ? page_up(end) : page_down(block_end(block));
+    if (start >= end) {
         return;
     }
-    vs_page_find(pool, from)->free_block = number;
-    uint64_t bit = (from - zone->base) >> PAGE_BITS, end = (to - zone->base) >> PAGE_BITS;
-    while (bit < end) {
-        uint64_t mask = ~UINT64_C(0) << bit % 64;
-        if (end / 64 == bit / 64) {
-            mask &= (UINT64_C(1) << end % 64) - 1;
-        }
-        zone->whole[bit / 64] =
-            is_free ? zone->whole[bit / 64] | mask : zone->whole[bit / 64] & ~mask;
-        bit = (bit / 64 + 1) * 64;
+    uint64_t bit = (start - zone->base) >> PAGE_BITS, last = (end - 1 - zone->base) >> PAGE_BITS;
+    for (uint64_t word = bit / 64; word <= last / 64; word++) {
+        uint64_t mask = word == bit / 64 ? ~UINT64_C(0) << bit % 64 : ~UINT64_C(0);
+        mask &= word == last / 64 ? ~UINT64_C(0) >> (63 - last % 64) : ~UINT64_C(0);
+        zone->whole[word] = is_free ? zone->whole[word] | mask : zone->whole[word] & ~mask;
+    }
+}
+
+void vs_views_begin(struct vs_pool *pool, uint32_t number)
+{
+    const struct vs_block *block = block_at(pool, number);
+    if (block->zone != ZONE_LARGE || !pool->zones[ZONE_LARGE].whole) {
+        return;
+    }
+    struct vs_page *page = vs_page_find(pool, block->address);
+    page->free_block = number;
+    if (page_up(block->address) > block->address && page_up(block->address) < block_end(block)) {
+        vs_page_find(pool, page_up(block->address))->free_block = number;
     }
 }
 
@@ -127,7 +135,7 @@ static bool lend(struct vs_pool *pool, uint32_t number)
     struct stretch *stretch = stretch_at(pool, number);
     uint64_t end = stretch->address + stretch->pages * VS_POOL_PAGE;
     uint32_t block =
-        vs_supply_cut_out(pool, free_block_of(pool, stretch->address), stretch->address, end);
+        vs_block_cut_out(pool, free_block_of(pool, stretch->address), stretch->address, end);
     if (block) {
         block_at(pool, block)->state = BLOCK_LENT;
         stretch->lent = block;
@@ -158,7 +166,7 @@ static void begin(struct vs_pool *pool, uint32_t number)
     struct vs_block *block = block_at(pool, number);
     for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
         struct vs_handle *handle = handle_at(pool, vs_page_find(pool, at)->handle);
-        handle->turns[handle->turns_at++ % VIEW_TURNS] = pool->loops.next;
+        handle->turns[handle->turns_at++ % VIEW_TURNS] = (uint32_t)pool->loops.next;
     }
     block->state = BLOCK_LIVE;
     vs_page_start_set(pool, number);
@@ -336,7 +344,7 @@ static void count_aliases(struct vs_pool *pool, const struct vs_block *block, in
     for (uint64_t at = block->address; at < block_end(block); at += VS_POOL_PAGE) {
         uint32_t number = vs_page_find(pool, at)->handle;
         if (number) { /* all of them, unless it is lost */
-            handle_at(pool, number)->aliases += (uint32_t)by;
+            handle_at(pool, number)->aliases += (uint16_t)by;
         }
     }
     pool->views += (uint32_t)by;

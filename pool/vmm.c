@@ -32,6 +32,12 @@ static size_t whole_bytes(uint64_t zone_bytes)
     return (zone_bytes >> PAGE_BITS) / 8 + 16;
 }
 
+uint64_t vs_vmm_host_bytes(const struct vs_pool *pool)
+{
+    const struct vs_zone *zone = &pool->zones[ZONE_LARGE];
+    return zone->whole ? whole_bytes(zone->bytes) : 0;
+}
+
 int vs_vmm_start(struct vs_pool *pool)
 {
     uint64_t device = page_up(pool->config.device_bytes);
@@ -254,24 +260,8 @@ void vs_vmm_unbusy(struct vs_pool *pool, uint32_t number)
 static int hand_out(struct vs_pool *pool, uint32_t number, uint32_t units,
                     enum vs_block_state state)
 {
-    struct vs_block *block = block_at(pool, number);
-    int rc;
-    vs_big_fit(pool, block, &units);
-    if (block->units > units) {
-        uint32_t rest = vs_block_cut(pool, number, (uint64_t)units << UNIT_BITS);
-        if (rest) {
-            vs_block_release(pool, rest, BLOCK_FREE);
-        }
-    }
-    block->state = (uint8_t)state;
-    rc = vs_page_start_set(pool, number);
-    if (rc) {
-        vs_block_release(pool, number, BLOCK_FREE);
-        return rc;
-    }
-    vs_pool_live(pool, (int64_t)block_bytes(block));
-    pool->allocs++;
-    return 0;
+    vs_big_fit(pool, block_at(pool, number), &units);
+    return vs_block_serve(pool, number, units, state);
 }
 
 /* A free block would do but for a handle of several pages at its end: cut that into pages. */

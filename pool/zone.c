@@ -67,31 +67,17 @@ static uint32_t find_fit(struct vs_pool *pool, const struct vs_zone *zone, unsig
 static bool viewable(const struct vs_pool *pool, unsigned zone, uint32_t units)
 {
     return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
-           (uint64_t)units << UNIT_BITS >= VIEW_MIN;
+           (uint64_t)units << UNIT_BITS >= pool->config.view_min;
 }
 
-/* What is before an address goes back; the block is in no tree. */
-static uint32_t cut_before(struct vs_pool *pool, uint32_t number, uint64_t address)
+/* Where in a FREE block a request goes: blocks of whole pages to a page's start, where there is
+ * room for that, so that their pages are their own. */
+static uint64_t place_in(const struct vs_block *block, uint64_t bytes)
 {
-    uint64_t before = address - block_at(pool, number)->address;
-    uint32_t rest = before ? vs_block_cut(pool, number, before) : 0;
-    if (!rest) {
-        return number;
-    }
-    vs_block_list(pool, number, BLOCK_FREE);
-    return rest;
-}
-
-/* A block of whole pages goes to a page's start, where there is room for that, so that its pages
- * are its own. The block is in no tree; what is before it goes back. */
-static uint32_t align(struct vs_pool *pool, uint32_t number, uint32_t units)
-{
-    struct vs_block *block = block_at(pool, number);
-    uint64_t bytes = (uint64_t)units << UNIT_BITS, start = page_up(block->address);
-    if (!vs_zone_askew(block->address, bytes) || start + bytes > block_end(block) || block->big) {
-        return number;
-    }
-    return cut_before(pool, number, start);
+    uint64_t start = page_up(block->address);
+    return vs_zone_askew(block->address, bytes) && !block->big && start + bytes <= block_end(block)
+               ? start
+               : block->address;
 }
 
 /* Does the large zone remember where its requests lay? Native ones are not placed at all. */
@@ -106,30 +92,16 @@ static void remember(struct vs_pool *pool, uint32_t units, uint32_t number)
     block->turn = vs_loops_placed(pool, units, block->address);
 }
 
-/* Makes the part of a FREE block from `place` on (0: where it fits best) a block. */
-static int carve(struct vs_pool *pool, uint32_t found, uint64_t place, uint32_t units,
+/* Makes a part of a FREE block a block; without host memory for what is left, all of it. */
+static int carve(struct vs_pool *pool, uint32_t found, uint64_t start, uint32_t units,
                  enum vs_block_state state, uint32_t *number)
 {
-    vs_block_unlist(pool, found);
-    found = place ? cut_before(pool, found, place) : align(pool, found, units);
-    struct vs_block *block = block_at(pool, found);
-    if (block->units > units) {
-        uint32_t rest = vs_block_cut(pool, found, (uint64_t)units << UNIT_BITS);
-        if (rest) {
-            vs_block_list(pool, rest, BLOCK_FREE);
-        }
-        /* Without host memory for the rest the block keeps it. */
+    *number = vs_block_cut_out(pool, found, start, start + ((uint64_t)units << UNIT_BITS));
+    if (!*number) {
+        vs_block_unlist(pool, found);
+        *number = found;
     }
-    block->state = (uint8_t)state;
-    int rc = vs_page_start_set(pool, found);
-    if (rc) {
-        vs_block_release(pool, found, BLOCK_FREE);
-        return rc;
-    }
-    vs_pool_live(pool, (int64_t)block_bytes(block));
-    pool->allocs++;
-    *number = found;
-    return 0;
+    return vs_block_serve(pool, *number, block_at(pool, *number)->units, state);
 }
 
 /* The FREE block that all of a request at an address lies in; 0 if there is none, or a handle of
@@ -144,15 +116,41 @@ static uint32_t free_around(const struct vs_pool *pool, uint64_t address, uint32
                : 0;
 }
 
-/* Where it lay in the round before. -EAGAIN: it can't, or there is none. */
-static int try_expected(struct vs_pool *pool, uint32_t units, enum vs_block_state state,
-                        uint32_t *number, bool *expected)
+/* A block of the right size has just become free. Is it where the request would go, were it joined
+ * with what is free beside it? Then it can be had as it is. place: of the round before, or 0. */
+static bool stands(struct vs_pool *pool, uint32_t number, uint64_t place)
 {
-    uint64_t place = vs_loops_expect(pool, units);
-    *expected = place != 0;
-    if (!place) {
-        return -EAGAIN;
+    struct vs_block *block = block_at(pool, number);
+    const struct vs_block *prev = block->prev ? block_at(pool, block->prev) : NULL;
+    const struct vs_block *next = block->next ? block_at(pool, block->next) : NULL;
+    block->state = BLOCK_FREE;
+    prev = prev && vs_block_joins(pool, prev) ? prev : NULL;
+    next = next && vs_block_joins(pool, block) ? next : NULL;
+    block->state = BLOCK_BUSY;
+    if (block->big || (prev && prev->big) || (next && next->big)) {
+        return false;
     }
+    if (place) {
+        return block->address == place;
+    }
+    if (prev || vs_zone_askew(block->address, block_bytes(block)) ||
+        (block->zone == ZONE_LARGE && pool->views > 0)) {
+        return false;
+    }
+    const struct vs_tree *tree = &pool->zones[block->zone].free;
+    uint32_t key = block->units + (next ? next->units : 0);
+    uint32_t tightest = vs_tree_from(pool, tree, block->units, 0);
+    if (next && tightest == block->next) {
+        tightest = vs_tree_from(pool, tree, next->units, next->address + 1);
+    }
+    const struct vs_block *other = tightest ? block_at(pool, tightest) : NULL;
+    return !other || other->units > key || (other->units == key && other->address > block->address);
+}
+
+/* Where it lay in the round before. -EAGAIN: it can't. */
+static int try_expected(struct vs_pool *pool, uint64_t place, uint32_t units,
+                        enum vs_block_state state, uint32_t *number)
+{
     uint32_t found = free_around(pool, place, units);
     if (found) {
         return carve(pool, found, place, units, state, number);
@@ -184,38 +182,44 @@ static int try_between(struct vs_pool *pool, uint32_t units, enum vs_block_state
     return -EAGAIN;
 }
 
-static bool fences_pend(const struct vs_pool *pool)
+/* May moving the fences on be worth more than another place? That of a long round might be free
+ * then, or much be in fewer pieces. */
+static bool fences_first(const struct vs_pool *pool, uint64_t round)
 {
-    return pool->pending > 0 && atomic_load_explicit(&pool->epochs.freed, memory_order_relaxed) >
-                                    vs_epochs_available(&pool->epochs);
+    return pool->pending > 0 &&
+           atomic_load_explicit(&pool->epochs.freed, memory_order_relaxed) >
+               vs_epochs_available(&pool->epochs) &&
+           (round >= VS_LOOP_LONG || pool->pending >= pool->config.slack_bytes / 2);
 }
 
+/* fresh: a block of this size that has just become free and is neither listed nor joined; or 0. */
 static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
-                      enum vs_block_state state, bool early, uint32_t *number)
+                      enum vs_block_state state, bool early, uint32_t fresh, uint32_t *number)
 {
-    uint32_t fitted = units;
-    if (remembers(pool, name)) {
-        bool expected;
-        int rc = try_expected(pool, units, state, number, &expected);
-        if (rc != -EAGAIN) {
-            return rc;
-        }
-        uint64_t round = expected ? pool->loops.next - pool->loops.expected : 0;
-        if (early && fences_pend(pool) &&
-            (round >= VS_LOOP_LONG || pool->pending >= pool->config.slack_bytes / 2)) {
-            return -EBUSY;
-        }
+    uint64_t place = remembers(pool, name) ? vs_loops_expect(pool, units) : 0;
+    uint64_t round = place ? pool->loops.next - pool->loops.expected : 0;
+    bool busy = early && remembers(pool, name) && fences_first(pool, round);
+    if (fresh && (place || !busy) && stands(pool, fresh, place)) {
+        *number = fresh;
+        return vs_block_serve(pool, fresh, units, state);
     }
-    if (remembers(pool, name) && pool->loops.expected &&
-        pool->loops.next - pool->loops.expected >= VS_LOOP_LONG) {
-        int rc = try_between(pool, units, state, number);
-        if (rc != -EAGAIN) {
-            return rc;
-        }
+    if (fresh) {
+        vs_block_release(pool, fresh, BLOCK_FREE);
     }
-    uint32_t found = find_fit(pool, &pool->zones[name], name, &fitted);
+    int rc = place ? try_expected(pool, place, units, state, number) : -EAGAIN;
+    if (rc == -EAGAIN && busy) {
+        return -EBUSY;
+    }
+    if (rc == -EAGAIN && round >= VS_LOOP_LONG) {
+        rc = try_between(pool, units, state, number);
+    }
+    if (rc != -EAGAIN) {
+        return rc;
+    }
+    uint32_t fitted = units, found = find_fit(pool, &pool->zones[name], name, &fitted);
     if (found) {
-        return carve(pool, found, 0, fitted, state, number);
+        uint64_t start = place_in(block_at(pool, found), (uint64_t)fitted << UNIT_BITS);
+        return carve(pool, found, start, fitted, state, number);
     }
     return viewable(pool, name, units) && vs_view_take(pool, units, number) ? 0 : -EAGAIN;
 }
@@ -224,8 +228,10 @@ int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_blo
                 bool early, uint32_t *number)
 {
     pool_lock(pool);
-    vs_blocks_drain(pool);
-    int rc = try_locked(pool, name, units, state, early, number);
+    uint32_t fresh = pool->config.faults & VS_POOL_JOIN_FIRST
+                         ? vs_blocks_drain_for(pool, ZONE_NONE, 0)
+                         : vs_blocks_drain_for(pool, name, units);
+    int rc = try_locked(pool, name, units, state, early, fresh, number);
     if (rc == 0 && remembers(pool, name)) {
         remember(pool, units, *number);
     }
@@ -321,11 +327,6 @@ static int grow_or_view(struct vs_pool *pool, unsigned zone, uint32_t units, uin
     return grow(pool, zone, units, limit, state, number);
 }
 
-static bool final(int rc)
-{
-    return rc != -ENOMEM && rc != -EAGAIN;
-}
-
 static enum vs_pool_verdict verdict_of(struct vs_pool *pool, uint64_t bytes)
 {
     enum vs_pool_verdict verdict = VS_POOL_FULL;
@@ -351,73 +352,90 @@ int vs_zone_try_grow(struct vs_pool *pool, unsigned zone, uint32_t units, enum v
     return rc;
 }
 
+struct want {
+    uint32_t units;
+    unsigned zone;
+    enum vs_block_state state;
+    bool capturing;
+};
+
+/* What lies ready. In a loop it may be worth a fence that the place of the round before is free. */
+static int ready(struct vs_pool *pool, const struct want *want, bool first, uint32_t *number)
+{
+    int rc = vs_zone_try(pool, want->zone, want->units, want->state, first, number);
+    if (rc == -EBUSY) {
+        rc = pool->ops.one_stream(pool->world) ? vs_zone_fences(pool) : 0;
+        return rc < 0 ? rc : vs_zone_try(pool, want->zone, want->units, want->state, false, number);
+    }
+    return rc;
+}
+
+/* Rungs: 0 or an error is the answer; -EAGAIN and -ENOMEM lead to the next one; MORE: there may be
+ * more now, so from the top. */
+enum { MORE = 1 };
+
+static bool final(int rc)
+{
+    return rc != -ENOMEM && rc != -EAGAIN;
+}
+
+/* Everything that costs no wait: what spans and the slack leave, moving pages, ordering. */
+static int climb(struct vs_pool *pool, const struct want *want, uint32_t *number)
+{
+    if (vs_spans_flush(pool, false) > 0) {
+        return MORE;
+    }
+    uint64_t limit = limit_for(pool, (uint64_t)want->units << UNIT_BITS);
+    int rc = grow_or_view(pool, want->zone, want->units, limit, want->state, number);
+    if (!final(rc) && !want->capturing) {
+        int ordered = vs_epochs_order(&pool->epochs, &pool->ops, pool->world);
+        rc = ordered != 0 ? ordered : rc;
+    }
+    return rc;
+}
+
+/* Waits, and what is left after them. */
+static int climb_last(struct vs_pool *pool, const struct want *want, uint32_t *number)
+{
+    int rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
+    if (rc != 0) {
+        return rc < 0 ? rc : MORE;
+    }
+    return vs_slab_flush(pool) > 0
+               ? MORE
+               : grow(pool, want->zone, want->units, UINT64_MAX, want->state, number);
+}
+
 int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
                   struct vs_pool_request *request, uint32_t *number)
 {
+    const struct want want = {units, zone, state, request->capturing};
     uint64_t bytes = (uint64_t)units << UNIT_BITS;
-    bool first = true;
     unsigned naps = 0;
 
-    bool one_stream = zone == ZONE_LARGE && pool->ops.one_stream(pool->world);
-
-    for (;; first = false) {
-        int rc = vs_zone_try(pool, zone, units, state, first && one_stream, number);
-        if (rc == -EBUSY) {
-            rc = vs_zone_fences(pool);
-            if (rc < 0) {
-                return rc;
-            }
-            rc = vs_zone_try(pool, zone, units, state, false, number);
-        }
+    for (bool first = true;; first = false) {
+        int rc = ready(pool, &want, first, number);
         if (rc != -EAGAIN) {
             return rc;
+        }
+        if (vs_zone_rotates(pool, bytes)) {
+            rc = grow(pool, zone, units, UINT64_MAX, state, number);
+        }
+        if (!final(rc)) {
+            int moved = vs_zone_fences(pool);
+            if (moved > 0) {
+                continue;
+            }
+            rc = moved < 0 ? moved : rc;
         }
         if (first) {
             atomic_fetch_add_explicit(&pool->misses, 1, memory_order_relaxed);
         }
-        if (vs_zone_rotates(pool, bytes)) {
-            rc = grow(pool, zone, units, UINT64_MAX, state, number);
-            if (final(rc)) {
-                return rc;
-            }
-        }
-        rc = vs_zone_fences(pool);
-        if (rc < 0) {
-            return rc;
-        }
-        if (rc > 0) {
-            if (first) {
-                atomic_fetch_sub_explicit(&pool->misses, 1, memory_order_relaxed);
-            }
+        rc = final(rc) ? rc : climb(pool, &want, number);
+        rc = final(rc) ? rc : climb_last(pool, &want, number);
+        if (rc == MORE) {
             continue;
         }
-        if (vs_spans_flush(pool, false) > 0) {
-            continue;
-        }
-        rc = grow_or_view(pool, zone, units, limit_for(pool, bytes), state, number);
-        if (final(rc)) {
-            return rc;
-        }
-        if (!request->capturing) {
-            int more = vs_epochs_order(&pool->epochs, &pool->ops, pool->world);
-            if (more < 0) {
-                return more;
-            }
-            if (more > 0) {
-                continue;
-            }
-        }
-        int more = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
-        if (more < 0) {
-            return more;
-        }
-        if (more > 0) {
-            continue;
-        }
-        if (vs_slab_flush(pool) > 0) {
-            continue;
-        }
-        rc = grow(pool, zone, units, UINT64_MAX, state, number);
         if (final(rc)) {
             return rc;
         }

@@ -243,6 +243,7 @@ const char *drive(const struct scenario *scenario, struct choices *choices, unsi
     if (scenario->tight) {
         config.slack_permille = 0;
         config.slack_bytes = 0;
+        config.view_min = 2 * VS_POOL_PAGE; /* many views, though the device is small */
     }
     config.keep_bytes = scenario->keep_bytes;
     if (scenario->trim_above) {

@@ -493,6 +493,66 @@ static void the_context_ends(void **state)
     vs_replay_device_fini(&fixture.device);
 }
 
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return *state >> 33;
+}
+
+/* The places that a random program of few sizes gets. */
+static void places_of(enum vs_pool_backing backing, uint32_t faults, uint64_t most,
+                      uint64_t *places, unsigned count)
+{
+    uint64_t live[24] = {0}, sizes[8], seed = 7 + most;
+    struct vs_pool_config config;
+    struct fixture fixture;
+
+    config_of(&config, backing);
+    config.faults = faults;
+    open_with(&fixture, &config, 1024 * MIB);
+    for (unsigned i = 0; i < 8; i++) {
+        sizes[i] = 512 + draw(&seed) % most;
+        sizes[i] = i % 2 ? sizes[i] : (sizes[i] + 2 * MIB - 1) & ~(2 * MIB - 1);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t *block = &live[draw(&seed) % 24];
+
+        if (*block) {
+            drop(&fixture, *block);
+        }
+        if (draw(&seed) % 2) {
+            vs_pool_close_epoch(fixture.pool);
+        }
+        *block = places[i] = take(&fixture, sizes[draw(&seed) % 8]);
+        if (i % 64 == 0) {
+            assert_int_equal(vs_pool_validate(fixture.pool), 0);
+        }
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        if (live[i]) {
+            drop(&fixture, live[i]);
+        }
+    }
+    close_fixture(&fixture);
+}
+
+/* What has just become free may be handed out again without being joined with its like and cut
+ * anew, but only where that leads to the same places. */
+static void places_do_not_depend_on_the_way_there(void **state)
+{
+    static uint64_t as_is[4000], joined[4000];
+    static const uint64_t most[] = {1500 * 1024, 9 * MIB, 40 * MIB};
+
+    (void)state;
+    for (int backing = VS_POOL_VMM; backing <= VS_POOL_NATIVE; backing++) {
+        for (unsigned i = 0; i < 3; i++) {
+            places_of(backing, 0, most[i], as_is, 4000);
+            places_of(backing, VS_POOL_JOIN_FIRST, most[i], joined, 4000);
+            assert_memory_equal(as_is, joined, sizeof(joined));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +570,7 @@ int main(void)
         cmocka_unit_test(trims_above),
         cmocka_unit_test(decays),
         cmocka_unit_test(the_context_ends),
+        cmocka_unit_test(places_do_not_depend_on_the_way_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
