@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""CuPy with its own pool or with none; prints checksums and writes what CuPy itself counted.
+"""CuPy with its own pool, with none or with stream-ordered memory; prints checksums and writes what CuPy
+itself counted.
 
     python3 tests/clients/cupy_alloc.py --pool default
     python3 tests/clients/cupy_alloc.py --pool none
+    python3 tests/clients/cupy_alloc.py --pool async
 
 With the pool, a memory hook counts each piece that the pool takes from the driver. With none, part of
 the memory is taken under set_allocator(None) in known sizes, and part through an allocator that does
-the same as None and counts.
+the same as None and counts. With async an allocator counts what MemoryAsyncPool is asked for, and the
+pool's own statistics are noted at a few points.
 """
 import argparse
 import gc
@@ -39,9 +42,72 @@ def work():
             del a, b
 
 
+class Counted:
+    """An allocator that counts what another is asked for."""
+
+    def __init__(self, malloc):
+        self.malloc, self.count, self.bytes = malloc, 0, 0
+
+    def add(self, size):
+        self.count += size > 0
+        self.bytes += size
+
+    def __call__(self, size):
+        self.add(size)
+        return self.malloc(size)
+
+    def facts(self):
+        return {"count": self.count, "bytes": self.bytes}
+
+
+def no_pool():
+    plain = Counted(lambda size: cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0))
+    cupy.cuda.set_allocator(None)
+    for n in (1, 513, 100000, 7 << 20):
+        block = cupy.empty(n, dtype=cupy.uint8)
+        plain.add(n)
+        del block
+    cupy.cuda.set_allocator(plain)
+    work()
+    kept = cupy.zeros(5 << 20, dtype=cupy.uint8)
+    print("kept", int(kept.sum()))
+    gc.collect()
+    return plain.facts()
+
+
+def async_pool():
+    pool, points = cupy.cuda.MemoryAsyncPool(), []
+    counted = Counted(pool.malloc)
+
+    def note(name, live):
+        cupy.cuda.Device().synchronize()
+        used, total = pool.used_bytes(), pool.total_bytes()
+        points.append({"point": name, "live": live, "used": used, "total": total})
+        print(f"{name}: used is what lives and some rounding: {live <= used <= live * 1.1 + (2 << 20)}, "
+              f"the total has that: {total >= used}", flush=True)
+
+    cupy.cuda.set_allocator(counted)
+    note("at first", 0)
+    work()
+    note("after work", 0)
+    kept = [cupy.zeros(n << 20, dtype=cupy.uint8) for n in (1, 5, 40, 100)]
+    print("kept", sum(int(k.sum()) for k in kept))
+    gc.collect()
+    note("kept", 146 << 20)
+    del kept[2]
+    note("less", 106 << 20)
+    pool.free_all_blocks()
+    note("free blocks are let go", 106 << 20)
+    del kept
+    gc.collect()
+    pool.free_all_blocks()
+    note("at last", 0)
+    return {**counted.facts(), "points": points}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pool", choices=("default", "none"), default="default")
+    parser.add_argument("--pool", choices=("default", "none", "async"), default="default")
     parser.add_argument("--facts", metavar="FILE", help="write CuPy's own counters as JSON")
     options = parser.parse_args()
 
@@ -55,28 +121,10 @@ def main():
             print("kept", int(kept.sum()))
             gc.collect()
         facts.update(count=counter.count, bytes=counter.bytes, live=pool.total_bytes())
+    elif options.pool == "async":
+        facts.update(async_pool())
     else:
-        count = taken = 0
-
-        def plain(size):
-            nonlocal count, taken
-            if size > 0:
-                count += 1
-                taken += size
-            return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
-
-        cupy.cuda.set_allocator(None)
-        for n in (1, 513, 100000, 7 << 20):
-            block = cupy.empty(n, dtype=cupy.uint8)
-            count += 1
-            taken += n
-            del block
-        cupy.cuda.set_allocator(plain)
-        work()
-        kept = cupy.zeros(5 << 20, dtype=cupy.uint8)
-        print("kept", int(kept.sum()))
-        gc.collect()
-        facts.update(count=count, bytes=taken)
+        facts.update(no_pool())
     cupy.cuda.Device().synchronize()
     if options.facts:
         with open(options.facts, "w") as out:

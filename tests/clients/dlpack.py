@@ -2,9 +2,10 @@
 """Memory of one framework used in another, without a copy: PyTorch, CuPy, JAX and Numba, as far as they
 are installed. Prints checksums; whoever takes the memory lets it go last, in different orders.
 
-    python3 tests/clients/dlpack.py [--no-caches]
+    python3 tests/clients/dlpack.py [--no-caches | --async]
 
-With --no-caches PyTorch and CuPy ask the driver for each array, so that each is the shim's to serve.
+With --no-caches PyTorch and CuPy ask the driver for each array, so that each is the shim's to serve; with
+--async PyTorch, CuPy and JAX take stream-ordered memory of the driver's pools.
 """
 import argparse
 import gc
@@ -15,6 +16,10 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", ".02")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "--no-caches" in sys.argv:
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+if "--async" in sys.argv:
+    os.environ["PYTORCH_ALLOC_CONF"] = os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+    os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
 
 def optional(name):
@@ -86,7 +91,9 @@ def torch_and_jax(torch, jax):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-caches", action="store_true")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--no-caches", action="store_true")
+    kind.add_argument("--async", action="store_true", dest="ordered")
     options = parser.parse_args()
     import numpy
     if not hasattr(numpy, "row_stack"):  # numba-cuda 0.30 still asks for what numpy 2.5 dropped
@@ -95,6 +102,8 @@ def main():
     cupy, numba_cuda, jax = optional("cupy"), optional("numba.cuda"), optional("jax")
     if cupy and options.no_caches:
         cupy.cuda.set_allocator(None)
+    if cupy and options.ordered:
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     if cupy:
         torch_and_cupy(torch, cupy)
     if numba_cuda:

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Numba arrays of known sizes: prints checksums, writes what it took (--facts FILE).
 
-    python3 tests/clients/numba_alloc.py
+    python3 tests/clients/numba_alloc.py [--async]
+
+With --async a memory manager of its own gives Numba stream-ordered memory of the null stream.
 """
 import argparse
+import ctypes
 import gc
 import json
 
@@ -21,10 +24,51 @@ def fill(data, seed):
         data[i] = i * 3 + seed
 
 
+def stream_ordered():
+    """A memory manager for Numba."""
+
+    class StreamOrdered(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
+        """Numba's memory by cuMemAllocAsync and cuMemFreeAsync."""
+
+        interface_version = 1
+        _driver = ctypes.CDLL("libcuda.so.1")
+
+        def memalloc(self, size):
+            address = ctypes.c_uint64()
+            code = self._driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None)
+            if code != 0:
+                raise MemoryError(f"cuMemAllocAsync({size}): {code}")
+            address, free = address.value, self._driver.cuMemFreeAsync
+
+            def finalizer():
+                free(ctypes.c_uint64(address), None)
+
+            return cuda.MemoryPointer(self.context, pointer_of(address), size, finalizer=finalizer)
+
+        def get_memory_info(self):
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            self._driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+            return cuda.MemoryInfo(free=free.value, total=total.value)
+
+    return StreamOrdered
+
+
+def pointer_of(address):
+    """As the bindings that Numba uses have it."""
+    try:
+        from cuda.bindings import driver
+        return driver.CUdeviceptr(address)
+    except ImportError:
+        return ctypes.c_uint64(address)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--facts", metavar="FILE", help="write the known counts as JSON")
+    parser.add_argument("--async", action="store_true", dest="ordered", help="see above")
     options = parser.parse_args()
+    if options.ordered:
+        cuda.set_memory_manager(stream_ordered())
 
     count = taken = 0
     kept = []

@@ -9,14 +9,11 @@ Fixed: batch x length in every step. Random: each step draws its own, up to thes
 --seed alone. The warm-up is timed apart. With --deterministic the losses repeat to the digit, whatever
 serves the memory; --losses prints them. The host never waits within the measured steps.
 
-With --worker it is a long-lived process that another one drives through pipes, so that several can take
-turns on one idle GPU: it reads commands on stdin, one a line, and answers each with one JSON line.
+With --worker it obeys commands on stdin (worker.py); what it says first has "warm_up_s", too:
 
-    ready              first line, unasked, after the warm-up -> {"ready": true, "warm_up_s": …}
     block WARM STEPS   fixed shapes: WARM unmeasured steps, then STEPS measured ones -> {"ms": of a step}
     pass SEED STEPS    random shapes of this seed -> {"seconds": of all steps together}
     facts              what PyTorch counts
-    quit
 """
 import argparse
 import contextlib
@@ -31,6 +28,7 @@ if "--deterministic" in sys.argv:
 
 import torch
 
+import worker
 from torch_steptime import GPT2
 
 WARM_SHAPE = (1, 64)  # of random shapes: loads what every step needs, and little memory
@@ -98,24 +96,16 @@ def facts():
             "torch_retries": stats.get("num_alloc_retries", 0)}
 
 
-def answers(training, options, warm_up_s):
-    print(json.dumps({"ready": True, "warm_up_s": warm_up_s}), flush=True)
-    for line in sys.stdin:
-        words = line.split()
-        if not words or words[0] == "quit":
-            break
-        if words[0] == "block":
-            warm, steps = int(words[1]), int(words[2])
-            training.timed(["fixed"] * warm)
-            answer = {"ms": training.timed(["fixed"] * steps) * 1e3 / steps}
-        elif words[0] == "pass":
-            answer = {"seconds": training.timed(shapes_of(int(words[1]), int(words[2]), options.batch,
-                                                          options.length))}
-        elif words[0] == "facts":
-            answer = facts()
-        else:
-            answer = {"error": f"unknown command {words[0]!r}"}
-        print(json.dumps(answer), flush=True)
+def serve(training, options, warm_up_s):
+    def block(warm, steps):
+        training.timed(["fixed"] * int(warm))
+        return {"ms": training.timed(["fixed"] * int(steps)) * 1e3 / int(steps)}
+
+    def one_pass(seed, steps):
+        return {"seconds": training.timed(shapes_of(int(seed), int(steps), options.batch,
+                                                    options.length))}
+
+    worker.serve({"block": block, "pass": one_pass, "facts": facts}, warm_up_s=warm_up_s)
 
 
 def positive(text):
@@ -141,14 +131,13 @@ def main():
     parser.add_argument("--vocabulary", type=positive, default=50257)
     parser.add_argument("--batch", type=positive, default=8)
     parser.add_argument("--length", type=positive, default=1024)
-    parser.add_argument("--cpus", type=positive, metavar="N", help="stay on the first N processors")
+    worker.add_cpus(parser)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--losses", action="store_true", help="print every loss to the last digit")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--worker", action="store_true", help="obey commands on stdin, see above")
     options = parser.parse_args()
-    if options.cpus:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.cpus])
+    worker.stay_on(options.cpus)
     if options.deterministic:
         torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -161,7 +150,7 @@ def main():
     training.timed(["fixed" if options.shapes == "fixed" else WARM_SHAPE] * warm_up)
     warm_up_s = time.perf_counter() - start
     if options.worker:
-        answers(training, options, warm_up_s)
+        serve(training, options, warm_up_s)
         return
 
     seconds, losses = [], [] if options.losses else None

@@ -1,28 +1,23 @@
 #!/usr/bin/env python3
 """Training steps of a GPT-2-sized model (124M, bf16, batch 8 x 1024, random tokens), timed on request.
 
-A long-lived process that another one drives through pipes: it reads commands on stdin, one a line,
-and answers each with one JSON line on stdout. So two such processes, one of them preloaded, can take
-turns on one idle GPU, and a drift of the machine hits both alike.
+Obeys commands on stdin (worker.py):
 
-    ready              first line, unasked, after warming up
     block WARM STEPS   runs WARM unmeasured steps, then STEPS measured ones in one go, as training
                        does: the host runs ahead and waits at the end
                        -> {"ms": mean of a step}
     facts              -> {"reserved_peak": bytes, "device_allocs": count}
-    quit
 
     printf 'block 2 10\\nquit\\n' | python3 tests/clients/torch_steptime.py
 """
 import argparse
-import json
-import os
-import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+import worker
 
 
 class Block(nn.Module):
@@ -68,11 +63,9 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--warm-up", type=int, default=8)
-    parser.add_argument("--cpus", type=int, metavar="N",
-                        help="stay on the first N processors, as other runs to compare with do")
+    worker.add_cpus(parser)
     options = parser.parse_args()
-    if options.cpus:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.cpus])
+    worker.stay_on(options.cpus)
 
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -91,29 +84,22 @@ def main():
         optimizer.step()
 
     def block(warm, count):
-        for _ in range(warm):
+        for _ in range(int(warm)):
             step()
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(count):
+        for _ in range(int(count)):
             step()
         torch.cuda.synchronize()
-        return (time.perf_counter() - start) * 1e3 / count
+        return {"ms": (time.perf_counter() - start) * 1e3 / int(count)}
+
+    def facts():
+        stats = torch.cuda.memory_stats()
+        return {"reserved_peak": stats["reserved_bytes.all.peak"],
+                "device_allocs": stats.get("num_device_alloc")}
 
     block(options.warm_up, 1)
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        words = line.split()
-        if not words or words[0] == "quit":
-            break
-        if words[0] == "block":
-            print(json.dumps({"ms": block(int(words[1]), int(words[2]))}), flush=True)
-        elif words[0] == "facts":
-            stats = torch.cuda.memory_stats()
-            print(json.dumps({"reserved_peak": stats["reserved_bytes.all.peak"],
-                              "device_allocs": stats.get("num_device_alloc")}), flush=True)
-        else:
-            print(json.dumps({"error": f"unknown command {words[0]!r}"}), flush=True)
+    worker.serve({"block": block, "facts": facts})
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@
  * that it is ready. With arguments these are one command.
  *
  *   pair WAY KERNEL BYTES COUNT BLOCKS
- *       COUNT times an allocation and its free. WAY: plain (cudaMalloc, cudaFree) or async
- *       (cudaMallocAsync, cudaFreeAsync, a pool that keeps what it has). KERNEL, a tiny one: none,
+ *       COUNT times an allocation and its free. WAY: plain (cudaMalloc, cudaFree), async
+ *       (cudaMallocAsync, cudaFreeAsync, a pool that keeps what it has) or nothing (the kernels
+ *       alone, so that one can tell what the calls add to them). KERNEL, a tiny one: none,
  *       between (after the free, before the next allocation) or around (it writes what was
  *       allocated, before it is freed). The quickest of BLOCKS blocks: {"ns": from an idle GPU to
  *       an idle GPU, "host_ns": until the last call returned}, each per pair
@@ -81,18 +82,25 @@ __global__ void spin(unsigned long long ns)
     } while (now - start < ns);
 }
 
+enum way { PLAIN, ASYNC, NOTHING };
 enum kernel_at { NONE, BETWEEN, AROUND };
 
-static double pair_block(bool async, enum kernel_at at, size_t bytes, int count, double *host_ns)
+static double pair_block(enum way way, enum kernel_at at, size_t bytes, int count, double *host_ns)
 {
     double start = now_ns();
 
     for (int i = 0; i < count; i++) {
-        void *p = NULL;
-        must("allocation", async ? cudaMallocAsync(&p, bytes, stream) : cudaMalloc(&p, bytes));
+        void *p = scratch;
+        if (way == ASYNC)
+            must("allocation", cudaMallocAsync(&p, bytes, stream));
+        else if (way == PLAIN)
+            must("allocation", cudaMalloc(&p, bytes));
         if (at == AROUND)
             touch<<<1, 1, 0, stream>>>((unsigned *)p);
-        must("free", async ? cudaFreeAsync(p, stream) : cudaFree(p));
+        if (way == ASYNC)
+            must("free", cudaFreeAsync(p, stream));
+        else if (way == PLAIN)
+            must("free", cudaFree(p));
         if (at == BETWEEN)
             touch<<<1, 1, 0, stream>>>(scratch);
     }
@@ -101,13 +109,13 @@ static double pair_block(bool async, enum kernel_at at, size_t bytes, int count,
     return (now_ns() - start) / count;
 }
 
-static void pair(bool async, enum kernel_at at, size_t bytes, int count, int blocks)
+static void pair(enum way way, enum kernel_at at, size_t bytes, int count, int blocks)
 {
     double best = 1e18, best_host = 1e18, host = 0;
 
-    pair_block(async, at, bytes, count / 10 + 1, &host);
+    pair_block(way, at, bytes, count / 10 + 1, &host);
     for (int block = 0; block < blocks; block++) {
-        double ns = pair_block(async, at, bytes, count, &host);
+        double ns = pair_block(way, at, bytes, count, &host);
         if (ns < best) {
             best = ns;
             best_host = host;
@@ -327,20 +335,21 @@ static int chosen(const char *word, const char *const *names, int count)
 /* words: a command and its arguments, NULL after the last. Prints one line. */
 static void command(char **words)
 {
-    static const char *const ways[] = {"plain", "async"};
+    static const char *const ways[] = {"plain", "async", "nothing"};
     static const char *const places[] = {"none", "between", "around"};
     static const char *const names[] = {"pair", "threads", "replace", "behind", "host"};
     int a, b, c;
 
     switch (chosen(words[0], names, 5)) {
     case 0: {
-        int way = chosen(words[1], ways, 2);
+        int way = chosen(words[1], ways, 3);
         int at = way < 0 ? -1 : chosen(words[2], places, 3);
         if (at < 0)
-            printf("{\"error\": \"pair plain|async none|between|around BYTES COUNT BLOCKS\"}\n");
+            printf("{\"error\": \"pair plain|async|nothing none|between|around BYTES COUNT "
+                   "BLOCKS\"}\n");
         else if ((a = number(words, 3, 1 << 30)) > 0 && (b = number(words, 4, 1 << 24)) > 0 &&
                  (c = number(words, 5, 1000)) > 0)
-            pair(way == 1, (enum kernel_at)at, (size_t)a, b, c);
+            pair((enum way)way, (enum kernel_at)at, (size_t)a, b, c);
         break;
     }
     case 1:

@@ -6,14 +6,16 @@ from .core import PYTHON, compare_problems, parallel, report_problems
 from .results import row
 
 # Both names: PyTorch renamed the variable, and either is ignored by the versions that know the other.
-def _torch_env(setting):
-    return {"PYTORCH_ALLOC_CONF": setting, "PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
+def torch_env(setting):
+    return {"PYTORCH_ALLOC_CONF": setting, "PYTORCH_CUDA_ALLOC_CONF": setting}
 
 
+TORCH_ASYNC = torch_env("backend:cudaMallocAsync")  # each tensor by cuMemAllocAsync
 TORCH_MODES = {
     "default": {},
-    "expandable_segments": _torch_env("expandable_segments:True"),
-    "backend:cudaMallocAsync": _torch_env("backend:cudaMallocAsync"),
+    "expandable_segments": torch_env("expandable_segments:True"),
+    "backend:cudaMallocAsync": TORCH_ASYNC,
+    "backend:cudaMallocAsync, vmm backing": {**TORCH_ASYNC, "VRAMSHIM_BACKING": "vmm"},
     "no cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     "no cache, vmm backing": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "VRAMSHIM_BACKING": "vmm"},
     "no cache, native backing": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "VRAMSHIM_BACKING": "native"},
@@ -108,16 +110,22 @@ def torch(context, check):
 
 
 def pool_problems(mode, report):
-    """Was it the pool that served what came by plain calls, and with the backing of the mode?"""
-    if mode not in ("default", "no cache") and not mode.endswith("backing"):
-        return []  # cuBLAS's handles are all that is plain
+    """Was it the pool that served, and with the backing of the mode?"""
+    if mode == "expandable_segments":
+        return []  # cuBLAS's handles are all that is not mapped
     named = mode.removesuffix(" backing").rsplit(" ", 1)[-1] if mode.endswith("backing") else None
-    return reports.backing_problems(report, named)
+    return reports.backing_problems(report, named) + ordered_problems(report)
+
+
+def ordered_problems(report):
+    """Did the driver serve stream-ordered memory that was the pool's to serve?"""
+    held = reports.counts(report).get("async_peak", 0)
+    return [f"the driver's pools held {reports.bytes_text(held)} of stream-ordered memory"] if held else []
 
 
 def _mode_problems(mode, facts):
     """Was the allocator really the one that the row is about?"""
-    if mode == "backend:cudaMallocAsync":
+    if mode.startswith("backend:cudaMallocAsync"):
         return [] if facts["backend"] == "cudaMallocAsync" else [f"backend is {facts['backend']}"]
     if mode == "expandable_segments":
         return [] if facts["expandable_segments"] else ["no segment is expandable"]
@@ -151,13 +159,16 @@ def cupy(context, check):
 
 
 def dlpack(context, check):
-    """Memory of one framework in another: the frameworks' caches on, and off with either backing."""
+    """Memory of one framework in another: the frameworks' caches on; off, and stream-ordered, with either
+    backing."""
     if not machine.has("torch"):
         return _missing(check, "DLPack", "torch")
     client, rows = os.path.join(context.clients, "dlpack.py"), []
     modes = {"own caches": ([], {}), **{f"no caches, {b} backing": (["--no-caches"],
                                                                    {"VRAMSHIM_BACKING": b})
-                                        for b in ("vmm", "native")}}
+                                        for b in ("vmm", "native")},
+             **{f"stream-ordered, {b} backing": (["--async"], {"VRAMSHIM_BACKING": b})
+                for b in ("vmm", "native")}}
     for (mode, (_, env)), (native, shim) in zip(modes.items(), parallel(
             [lambda m=m: context.pair([PYTHON, client, *m[0]], m[1], 180) for m in modes.values()])):
         problems = compare_problems(native, shim) + report_problems(shim, {"failed_count": 0})

@@ -27,7 +27,7 @@ BEHIND_BOUND_US = 10
 HOST_BLOCKS, HOST_EACH, HOST_BASE = 200000, 128, 8 << 20
 
 
-def _environment(backing):
+def environment(backing):
     return {"VRAMSHIM_STACKS": "off", "VRAMSHIM_BACKING": backing}
 
 
@@ -124,7 +124,7 @@ def bench(context, check):
     folder = context.folder("pool")
     paths = {b: os.path.join(folder, b + ".json") for b in BACKINGS}
     wanted = {DRIVER: ([path], False, None, None)}
-    wanted.update({b: ([path], True, paths[b], _environment(b)) for b in BACKINGS})
+    wanted.update({b: ([path], True, paths[b], environment(b)) for b in BACKINGS})
     company = Company(context, wanted)
     try:
         found = company.rounds(plan(BACKINGS), ROUNDS)
@@ -158,7 +158,7 @@ def host(context, check):
 
     def one(backing, count):
         return context.run([path, "host", str(count)],
-                           _environment(backing) if backing else None, 120, None, bool(backing),
+                           environment(backing) if backing else None, 120, None, bool(backing),
                            os.path.join(folder, f"{backing}.json") if backing else None)
 
     native, *shimmed = parallel([lambda: one(None, HOST_BLOCKS // 10)]
@@ -189,21 +189,22 @@ def _growth(result):
         return None
 
 
-REUSE = {"REUSE_ROUNDS": "300"}  # natively its own default, a third of it: what it prints is the same
+# Natively for as long as in the test suite, a third to a sixth of it: what it prints is the same.
+REUSE_ROUNDS = {"reuse_stress": 300, "stream_reuse": 240}
 
 
-def reuse(context, check):
-    """The reuse stress of the conformance programs, for longer."""
-    path = os.path.join(context.build, "tests", "conformance", "reuse_stress")
+def reuse(context, check, program="reuse_stress"):
+    """A reuse stress of the conformance programs, for longer."""
+    path, rounds = os.path.join(context.build, "tests", "conformance", program), REUSE_ROUNDS[program]
     if not os.path.exists(path):
-        return [row(check, "reuse stress", "", "", "skip", "reuse_stress is not in the build")]
+        return [row(check, program, "", "", "skip", f"{program} is not in the build")]
     folder = context.folder("reuse")
 
     def one(backing, seed):
         report = os.path.join(folder, f"{backing}-{seed}.json") if backing else None
         env = {**checks_conformance.environment(context, "gpu"), "REUSE_SEED": str(seed)}
         if backing:
-            env.update(REUSE, VRAMSHIM_BACKING=backing)
+            env.update(REUSE_ROUNDS=str(rounds), VRAMSHIM_BACKING=backing)
         return context.run([path], env, 150, None, bool(backing), report)
 
     ways = [(b, seed) for b in BACKINGS for seed in (1, 2)]
@@ -215,8 +216,7 @@ def reuse(context, check):
             problems = reports.backing_problems(result.report, b)
         elif result.err:
             problems.append(f"it said which call failed:\n{result.err[-700:]}")
-        rows.append(row(check, f"reuse stress, {b} backing, seed {seed}, "
-                        f"{REUSE['REUSE_ROUNDS']} rounds",
+        rows.append(row(check, f"{program}, {b} backing, seed {seed}, {rounds} rounds",
                         f"{len(native.out.splitlines())} facts, {native.seconds:.0f} s",
                         problems[0].splitlines()[0] if problems else
                         f"same, {result.seconds:.0f} s; {reports.pool_summary(result.report)}",

@@ -1,9 +1,12 @@
-"""The pool under PyTorch and CuPy with their own caches off, against these caches."""
+"""The pool under PyTorch and CuPy, with their own caches off or with stream-ordered memory, against these
+caches."""
 import json
 import os
 import statistics
+from typing import NamedTuple
 
 from . import machine, reports, stats, targets
+from .checks_frameworks import TORCH_ASYNC
 from .checks_pool import BACKINGS, pool_row
 from .core import PYTHON, parallel, report_problems, shim_noise
 from .results import row
@@ -18,16 +21,31 @@ CAP_STEPS = {"fixed": 8, "random": 37}
 CAP_OVER = 1.03
 LOOP_PAIRS = 20
 
-FIXED_BOUND, FIXED_RESERVED = 1.02, 1.07
-RANDOM_BOUND, RANDOM_RESERVED = 0.97, 1.05
 STREAMS_BOUND, CUPY_BOUND = 1.10, 1.02
 
 
-def _client(context, name, *more):
+class Mode(NamedTuple):
+    """How PyTorch is set under the shim, and what GPT-2 has to reach then: × the time of PyTorch's own
+    cache, and reserved memory × the live peak."""
+
+    what: str
+    env: dict
+    fixed: float
+    fixed_reserved: float
+    random: float
+    random_reserved: float
+
+
+CACHE_OFF = Mode("PyTorch's cache off", NO_CACHE, 1.02, 1.07, 0.97, 1.05)
+ORDERED = Mode("PyTorch's cudaMallocAsync backend", TORCH_ASYNC, 1.00, 1.07, 0.90, 1.04)
+DRIVER = "driver"  # what the pool serves, served by the driver
+
+
+def client(context, name, *more):
     return [PYTHON, os.path.join(context.clients, name), *more]
 
 
-def _missing(check, what, package):
+def missing(check, what, package):
     return [row(check, what, "", "", "skip", f"Python package {package} is not installed")]
 
 
@@ -79,17 +97,19 @@ def _ms(values):
     return f"{statistics.median(values):.2f} ms"
 
 
-def gpt2_fixed(context, check):
-    what = "GPT-2 124M, 8 x 1024, PyTorch's cache off"
+def gpt2_fixed(context, check, mode=CACHE_OFF):
+    what = f"GPT-2 124M, 8 x 1024, {mode.what}"
     if not machine.has("torch"):
-        return _missing(check, what, "torch")
-    folder, argv = context.folder("gpt2-fixed"), _client(context, "torch_gpt2.py", "--worker", "--cpus",
+        return missing(check, what, "torch")
+    folder, argv = context.folder(check), client(context, "torch_gpt2.py", "--worker", "--cpus",
                                                          "4")
     wanted, paths = {"cache": _wanted(context, argv, folder)[0]}, {}
     for b in BACKINGS:
         # No decay: a training does not stand still for seconds as these do between their turns.
         wanted[b], paths[b] = _wanted(context, argv, folder, b,
-                                      env={**NO_CACHE, "VRAMSHIM_POOL_DECAY_MS": "-1"})
+                                      env={**mode.env, "VRAMSHIM_POOL_DECAY_MS": "-1"})
+    if mode is ORDERED:
+        wanted[DRIVER] = argv, False, None, mode.env
     company = Company(context, wanted, 180)
     try:
         # One more, which holds AT × what PyTorch had live in its warm-up from the first use on.
@@ -97,7 +117,7 @@ def gpt2_fixed(context, check):
         if live:
             wanted["roomy"], paths["roomy"] = _wanted(
                 context, argv, folder, BACKINGS[0], "roomy",
-                {**NO_CACHE, "VRAMSHIM_POOL_DECAY_MS": "-1",
+                {**mode.env, "VRAMSHIM_POOL_DECAY_MS": "-1",
                  "VRAMSHIM_POOL_SIZE": str(int(live * AT))})
             company.start({"roomy": wanted["roomy"]}, 180)
         found = company.rounds([(name, name, FIXED_BLOCK) for name in wanted], FIXED_PAIRS)
@@ -113,12 +133,16 @@ def gpt2_fixed(context, check):
             continue
         rows.append(targets.at_most(
             check, f"{what}, {b} backing: step time against PyTorch's cache", _ms(found["cache"]),
-            stats.robust_ratio(found["cache"], found[b]), FIXED_BOUND, shim=_ms(found[b]),
+            stats.robust_ratio(found["cache"], found[b]), mode.fixed, shim=_ms(found[b]),
             detail=detail))
         loaded = reports.load(paths[b])
         rows.append(reserved_row(check, f"{what}, {b} backing: reserved against the live peak", [loaded],
-                                 FIXED_RESERVED, _cache_text(facts["cache"])))
+                                 mode.fixed_reserved, _cache_text(facts["cache"])))
         rows.append(pool_row(check, b, *loaded, what=f"{what}, its report"))
+    if DRIVER in wanted and not {"cache", DRIVER} & set(company.failed):
+        rows.append(targets.at_most(
+            check, f"{what}: step time with the driver's own pool", _ms(found["cache"]),
+            stats.robust_ratio(found["cache"], found[DRIVER]), None, shim=_ms(found[DRIVER])))
     if "roomy" in wanted and not {"cache", "roomy"} & set(company.failed):
         report, _ = reports.load(paths["roomy"])
         peaks = reports.peaks(report) if report else (0, 0)
@@ -151,18 +175,18 @@ def random_plan(processes):
     return order
 
 
-def gpt2_random(context, check):
-    what = f"GPT-2 124M, random shapes, {RANDOM_STEPS} steps, PyTorch's cache off"
+def gpt2_random(context, check, mode=CACHE_OFF):
+    what = f"GPT-2 124M, random shapes, {RANDOM_STEPS} steps, {mode.what}"
     if not machine.has("torch"):
-        return _missing(check, what, "torch")
-    folder = context.folder("gpt2-random")
-    argv = _client(context, "torch_gpt2.py", "--worker", "--cpus", "4", "--shapes", "random")
+        return missing(check, what, "torch")
+    folder = context.folder(check)
+    argv = client(context, "torch_gpt2.py", "--worker", "--cpus", "4", "--shapes", "random")
     order, wanted, paths = random_plan(RANDOM_PROCESSES), {}, {}
     for name in order:
         kind, number = name.split()
         # Between its turns a process is idle for long, as no training is: nothing decays.
         wanted[name], paths[name] = _wanted(context, argv, folder, None if kind == "cache" else kind,
-                                            number, {**NO_CACHE, "VRAMSHIM_POOL_DECAY_MS": "-1"})
+                                            number, {**mode.env, "VRAMSHIM_POOL_DECAY_MS": "-1"})
     company, seconds = Company(context, wanted, 240), {name: [] for name in order}
     try:
         for number, seed in enumerate(RANDOM_SEEDS):
@@ -185,13 +209,21 @@ def gpt2_random(context, check):
                                    if number == 0 else f"the same, {label}",
                                    [seconds[f"cache {n}"][number] for n in range(count)],
                                    [seconds[name][number] for name in names],
-                                   RANDOM_BOUND if number == 0 else None, detail if number == 0 else ""))
+                                   mode.random if number == 0 else None, detail if number == 0 else ""))
         loaded = [reports.load(paths[name]) for name in names]
         rows.append(reserved_row(check, f"{what}, {b} backing: reserved against the live peak", loaded,
-                                 RANDOM_RESERVED, _cache_text(facts["cache 0"])))
+                                 mode.random_reserved, _cache_text(facts["cache 0"])))
         rows.append(pool_row(check, b, *loaded[0], what=f"{what}, its report"))
     rows.append(_warm_row(check, what, company, order))
     return rows
+
+
+def gpt2_fixed_async(context, check):
+    return gpt2_fixed(context, check, ORDERED)
+
+
+def gpt2_random_async(context, check):
+    return gpt2_random(context, check, ORDERED)
 
 
 def random_row(check, what, cache, pool, bound, detail):
@@ -244,12 +276,12 @@ def cap_problems(cached, capped, limit):
 def gpt2_cap(context, check):
     title = "GPT-2 124M, deterministic, cap of live peak + 3%"
     if not machine.has("torch"):
-        return _missing(check, title, "torch")
+        return missing(check, title, "torch")
     folder = context.folder("gpt2-cap")
     settings = {**NO_CACHE, "VRAMSHIM_BACKING": "vmm", "VRAMSHIM_COUNT_CONTEXT": "off"}
 
     def run(shapes, name, shim, env):
-        argv = _client(context, "torch_gpt2.py", "--shapes", shapes, "--steps", str(CAP_STEPS[shapes]),
+        argv = client(context, "torch_gpt2.py", "--shapes", shapes, "--steps", str(CAP_STEPS[shapes]),
                        "--deterministic", "--losses", "--json")
         return context.run(argv, env, 200, None, shim,
                            os.path.join(folder, f"{shapes}-{name}.json") if shim else None)
@@ -280,54 +312,75 @@ def gpt2_cap(context, check):
     return parallel([lambda s=shapes: one(s) for shapes in CAP_STEPS])
 
 
-def _loop_rows(context, check, what, argvs, envs, commands):
-    """A client that runs the same block with a framework's own cache and without. argvs: (with cache,
-    without). commands: {label: (command, bound or None)}."""
+def loop_rows(context, check, what, own, served, commands, driver=False, reserved=None):
+    """A client that runs the same block with a framework's own cache and with memory that the pool serves.
+
+    own, served: (arguments, environment). commands: {label: (command, bound or None)}, × the time of its
+    own cache. driver: compare with the driver's serving the same, too. reserved: the highest ratio of
+    reserved to live memory, from the report's live peak and what the client says of its own cache
+    ("facts")."""
     folder, paths = context.folder(check), {}
-    wanted = {"cache": _wanted(context, argvs[0], folder)[0]}
+    wanted = {"cache": (own[0], False, None, own[1])}
+    against = {"cache": "its own cache"}
+    if driver:
+        wanted[DRIVER] = served[0], False, None, served[1]
+        against[DRIVER] = "the driver's own pool"
     for b in BACKINGS:
-        wanted[b], paths[b] = _wanted(context, argvs[1], folder, b, env=envs)
+        wanted[b], paths[b] = _wanted(context, served[0], folder, b, env=served[1])
     company = Company(context, wanted, 180)
     try:
         found = company.rounds([((name, label), name, command) for label, (command, _) in commands.items()
                                 for name in wanted], LOOP_PAIRS)
+        facts = company.ask("cache", "facts") if reserved else None
     finally:
         company.close()
     rows = _failures(check, what, company, wanted)
     for b in BACKINGS:
-        if "cache" in company.failed or b in company.failed:
-            continue
         for label, (_, limit) in commands.items():
-            both = [found[(name, label)] for name in ("cache", b)]
-            sums = {answer["sum"] for answers in both for answer in answers}
-            if len(sums) != 1:
-                rows.append(targets.failed(check, f"{what}{label}, {b} backing",
-                                           f"the results differ: {sorted(sums)}"))
-            times = [[answer["ms"] for answer in answers] for answers in both]
-            rows.append(targets.at_most(
-                check, f"{what}{label}, {b} backing: time against its own cache", _ms(times[0]),
-                stats.robust_ratio(*times), limit, shim=_ms(times[1]),
-                detail=json.dumps([[round(v, 3) for v in values] for values in times])))
-        rows.append(pool_row(check, b, *reports.load(paths[b]), what=f"{what}, its report"))
+            for name, text in against.items():
+                if not {name, b} & set(company.failed):
+                    rows += _loop_row(check, f"{what}{label}, {b} backing: time against {text}",
+                                      found[(name, label)], found[(b, label)], limit)
+        if b in company.failed:
+            continue
+        report, why = reports.load(paths[b])
+        if reserved and facts:
+            bound = reserved(reports.peaks(report)[0], facts) if report else None
+            rows.append(reserved_row(check, f"{what}, {b} backing: reserved against the live peak",
+                                     [(report, why)], bound, _cache_text(facts)))
+        rows.append(pool_row(check, b, report, why, what=f"{what}, its report"))
+    return rows
+
+
+def _loop_row(check, what, one, other, limit):
+    """Two clients' answers to the same commands: the same sums, and the time."""
+    rows, times = [], [[answer["ms"] for answer in answers] for answers in (one, other)]
+    sums = {answer["sum"] for answers in (one, other) for answer in answers}
+    if len(sums) != 1:
+        rows.append(targets.failed(check, what, f"the results differ: {sorted(sums)}"))
+    rows.append(targets.at_most(
+        check, what, _ms(times[0]), stats.robust_ratio(*times), limit, shim=_ms(times[1]),
+        detail=json.dumps([[round(v, 3) for v in values] for values in times])))
     return rows
 
 
 def streams(context, check):
     what = "PyTorch on eight busy streams, its cache off"
     if not machine.has("torch"):
-        return _missing(check, what, "torch")
-    argv = _client(context, "torch_streams.py", "--cpus", "4")
-    return _loop_rows(context, check, what, (argv, argv), NO_CACHE, {"": ("block 100", STREAMS_BOUND)})
+        return missing(check, what, "torch")
+    argv = client(context, "torch_streams.py", "--cpus", "4")
+    return loop_rows(context, check, what, (argv, None), (argv, NO_CACHE),
+                     {"": ("block 100", STREAMS_BOUND)})
 
 
 def cupy_loop(context, check):
     what = "CuPy without its pool"
     if not machine.has("cupy"):
-        return _missing(check, what, "cupy")
-    argv = _client(context, "cupy_loop.py", "--cpus", "4", "--pool")
-    return _loop_rows(context, check, what, (argv + ["default"], argv + ["none"]), None,
-                      {", matrices of 256 to 2048 rows": ("block mixed 60", CUPY_BOUND),
-                       ", of 256 rows only": ("block small 100", None)})
+        return missing(check, what, "cupy")
+    argv = client(context, "cupy_loop.py", "--cpus", "4", "--pool")
+    return loop_rows(context, check, what, (argv + ["default"], None), (argv + ["none"], None),
+                     {", matrices of 256 to 2048 rows": ("block mixed 60", CUPY_BOUND),
+                      ", of 256 rows only": ("block small 100", None)})
 
 
 def record_traces(context, folder):
@@ -336,7 +389,7 @@ def record_traces(context, folder):
     problems = []
     for shapes in ("fixed", "random"):
         path = os.path.join(os.path.abspath(folder), f"gpt2-{shapes}.csv.gz")
-        result = context.run(_client(context, "torch_trace.py", "--shapes", shapes, "--out", path),
+        result = context.run(client(context, "torch_trace.py", "--shapes", shapes, "--out", path),
                              timeout=120)
         if result.failure():
             problems.append(f"{shapes}: {result.failure()}\n{result.tail()}")

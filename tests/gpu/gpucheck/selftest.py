@@ -13,7 +13,14 @@ import unittest
 import unittest.mock
 
 from . import (checks_conformance, checks_frameworks, checks_native, checks_pool, checks_processes,
-               checks_time, checks_train, core, reports, results, stats, targets, turns)
+               checks_streams, checks_time, checks_train, core, reports, results, stats, targets, turns)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+
+def client_source(name):
+    with open(os.path.join(ROOT, "tests", "clients", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def a_report(**changes):
@@ -215,6 +222,12 @@ def a_pool_report(backing="vmm", reserved=525, pool_peak=525, **changes):
     return report
 
 
+def with_async(report):
+    """The same, with memory in the driver's stream-ordered pools."""
+    report["devices"][0]["by_kind"].append({"kind": "async", "now_bytes": 0, "peak_bytes": 4096})
+    return report
+
+
 class Pools(unittest.TestCase):
     def test_plain_memory_may_be_in_the_pool(self):
         problems = reports.expectation_problems
@@ -245,6 +258,10 @@ class Pools(unittest.TestCase):
         self.assertEqual(check("default", a_pool_report()), [])
         self.assertTrue(check("default", a_report()))
         self.assertEqual(check("expandable_segments", a_report()), [])
+        self.assertEqual(check("backend:cudaMallocAsync", a_pool_report()), [])
+        self.assertEqual(check("backend:cudaMallocAsync, vmm backing", a_pool_report()), [])
+        self.assertTrue(check("backend:cudaMallocAsync, vmm backing", a_pool_report(backing="native")))
+        self.assertTrue(check("backend:cudaMallocAsync", with_async(a_pool_report())))
         self.assertEqual(check("no cache, native backing", a_pool_report(backing="native")), [])
         self.assertTrue(check("no cache, native backing", a_pool_report()))
 
@@ -289,15 +306,15 @@ class Pools(unittest.TestCase):
 
     def test_every_command_of_the_bench_is_known_to_it(self):
         """The client's own table of commands, in its source."""
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
-        with open(os.path.join(root, "tests", "clients", "cuda", "pool_bench_gpu.cu"),
-                  encoding="utf-8") as file:
-            source = file.read()
+        source = client_source(os.path.join("cuda", "pool_bench_gpu.cu"))
         names = source.split("*const names[] = {")[1].split("}")[0]
         keys = [key for key, _, _ in checks_pool.plan(checks_pool.BACKINGS)]
         self.assertEqual(len(keys), len(set(keys)))
-        for _, _, text in checks_pool.plan(checks_pool.BACKINGS):
+        ways = source.split("*const ways[] = {")[1].split("}")[0]
+        for _, _, text in checks_pool.plan(checks_pool.BACKINGS) + checks_streams.pair_plan(("vmm",)):
             self.assertIn(f'"{text.split()[0]}"', names)
+            if text.startswith("pair"):
+                self.assertIn(f'"{text.split()[1]}"', ways)
 
     def test_sanitizer(self):
         sound = "x\n========= ERROR SUMMARY: 0 errors\n"
@@ -357,6 +374,105 @@ class Training(unittest.TestCase):
                           ("out of memory", problems(ooms=[{}])), ("another limit", problems(limit=601)),
                           ("over the limit", problems(reserved=601))):
             self.assertTrue(bad, name)
+
+
+class Streams(unittest.TestCase):
+    def answers(self, shim, kernel=2000.0):
+        """Answers in rounds: the driver's pair takes 600 ns, the pool's shim, beside what the kernel does."""
+        found = {}
+        for key, _, text in checks_streams.pair_plan(("vmm",)):
+            alone = 0.0 if " none " in text else kernel
+            ns = {"alone": 0.0, checks_pool.DRIVER: 600.0, "vmm": shim}[key[0]] + alone
+            found[key] = [{"ns": ns + i} for i in range(16)]
+        return found
+
+    def test_pair_rows(self):
+        rows = checks_streams.pair_rows("c", "vmm", self.answers(200.0))
+        self.assertEqual([r["verdict"] for r in rows], ["ok"] * 5)
+        self.assertIn("64 MiB: 0.3", rows[2]["shim"])
+        rows = checks_streams.pair_rows("c", "vmm", self.answers(500.0))
+        self.assertEqual([r["verdict"] for r in rows], ["FAIL", "ok", "FAIL", "ok", "FAIL"])
+        rows = checks_streams.pair_rows("c", "vmm", self.answers(700.0))
+        self.assertEqual([r["verdict"] for r in rows], ["FAIL"] * 5)
+
+    def test_what_is_added_is_never_nothing(self):
+        found = self.answers(-50.0)
+        self.assertEqual(set(checks_streams.added(found, "vmm", "around", "4 KiB")), {1.0})
+
+    def test_reserved_bound(self):
+        bound = checks_streams.reserved_bound
+        self.assertAlmostEqual(bound(100, {"torch_reserved_peak": 200}), 1.9)
+        self.assertAlmostEqual(bound(100, {"torch_reserved_peak": 105}), 1.04)
+        self.assertAlmostEqual(bound(0, {}), 1.04)
+
+    def test_served_row(self):
+        row = checks_streams.served_row
+        self.assertEqual(row("c", "vmm", a_pool_report(), None)["verdict"], "ok")
+        self.assertEqual(row("c", "vmm", with_async(a_pool_report()), None)["verdict"], "FAIL")
+        self.assertEqual(row("c", "vmm", None, "no report was written")["verdict"], "FAIL")
+
+    def test_figures(self):
+        def points(used, name="a"):
+            return {"points": [{"point": name, "used": used}]}
+
+        problems = checks_streams.figure_problems
+        near = 100 << 20
+        self.assertEqual(problems(points(near), points(near + (8 << 20)), ("used",)), [])
+        self.assertEqual(problems(points(0), points(1 << 20), ("used",)), [])
+        self.assertTrue(problems(points(near), points(2 * near), ("used",)))
+        self.assertTrue(problems(points(2 * near), points(near), ("used",)))
+        self.assertTrue(problems(points(near), points(near, "b"), ("used",)))
+        self.assertTrue(problems(points(near), None, ("used",)))
+
+    def test_loop_rows(self):
+        """Clients that need neither a GPU nor the shim: what is said of times and sums."""
+        code = ("import json, sys\nprint(json.dumps({'ready': True}), flush=True)\n"
+                "for n, line in enumerate(sys.stdin):\n"
+                "    if line.startswith('quit'): break\n"
+                "    facts = line.startswith('facts')\n"
+                "    print(json.dumps({'torch_reserved_peak': 9} if facts else\n"
+                "                     {'ms': MS + n / 1000, 'sum': SUM}), flush=True)\n")
+
+        def rows(ms, total, **more):
+            def argv(own_ms, own_sum):
+                return [sys.executable, "-c", code.replace("MS", str(own_ms)).replace("SUM", str(own_sum))]
+
+            with tempfile.TemporaryDirectory() as folder:
+                context = core.Context("/nowhere", "/nowhere/build", folder)
+                return checks_train.loop_rows(context, "c", "w", (argv(5.0, 1.5), None),
+                                              (argv(ms, total), None), {"": ("block 1", 1.0)}, **more)
+
+        found = [r for r in rows(4.0, 1.5) if "time against" in r["what"]]
+        self.assertEqual([r["verdict"] for r in found], ["ok"] * len(checks_pool.BACKINGS))
+        found = rows(6.0, 1.25, driver=True, reserved=checks_streams.reserved_bound)
+        times = [r["what"] for r in found if "time against" in r["what"] and r["verdict"] == "FAIL"]
+        self.assertEqual(sum("the driver's own pool" in what for what in times), 0)
+        self.assertEqual(sum("its own cache" in what for what in times), 4)  # the time, and other sums
+        self.assertTrue(any("reserved" in r["what"] and r["verdict"] == "FAIL" for r in found))
+
+    def test_clients_know_what_they_are_asked(self):
+        work = client_source("torch_shapes.py").split("WORK = {")[1].split("}")[0]
+        for name in checks_streams.SHAPES:
+            self.assertIn(f'"{name}":', work)
+
+    def test_clients_compile(self):
+        """Few machines have what they import."""
+        folder = os.path.join(ROOT, "tests", "clients")
+        names = [name for name in os.listdir(folder) if name.endswith(".py")]
+        self.assertGreater(len(names), 15)
+        for name in names:
+            compile(client_source(name), name, "exec")
+
+    def test_workers_answer_everything(self):
+        sys.path.insert(0, os.path.join(ROOT, "tests", "clients"))
+        try:
+            import worker
+        finally:
+            sys.path.pop(0)
+        commands = {"block": lambda n: {"ms": int(n)}}
+        self.assertEqual(worker.answer("block 3\n", commands), {"ms": 3})
+        for line in ("blok 3\n", "block\n", "block x\n", "block 1 2\n"):
+            self.assertEqual(list(worker.answer(line, commands)), ["error"], line)
 
 
 class Statistics(unittest.TestCase):
