@@ -2,12 +2,12 @@
  * Blocks: cutting, joining, and the way from LIVE over PENDING to FREE (see internal.h). All with
  * the pool's lock held.
  */
-#include "pool/internal.h"
+#include "pool/streams.h"
 
 static struct vs_tree *tree_of(struct vs_pool *pool, const struct vs_block *block)
 {
-    struct vs_zone *zone = &pool->zones[block->zone];
-    return block->state == BLOCK_HOLE ? &zone->holes : &zone->free;
+    return block->state == BLOCK_HOLE ? &pool->zones[block->zone].holes
+                                      : free_tree(pool, block->zone, block->stream);
 }
 
 uint32_t vs_block_new(struct vs_pool *pool, uint32_t after, uint64_t address, uint64_t bytes,
@@ -41,6 +41,8 @@ uint32_t vs_block_cut(struct vs_pool *pool, uint32_t number, uint64_t bytes)
                                  block->zone, block->state);
     if (rest) {
         block_at(pool, rest)->big = block->big;
+        block_at(pool, rest)->stream = block->stream;
+        block_at(pool, rest)->epoch = block->epoch;
         block->units = (uint32_t)(bytes >> UNIT_BITS);
     }
     return rest;
@@ -53,6 +55,11 @@ void vs_block_join(struct vs_pool *pool, uint32_t number)
     struct vs_block *other = block_at(pool, gone);
     block->units += other->units;
     block->big |= other->big;
+    if (other->stream) { /* the later stamp counts; what is anybody's has none */
+        bool later = !block->stream || other->epoch > block->epoch;
+        block->epoch = later ? other->epoch : block->epoch;
+        block->stream = other->stream;
+    }
     block->next = other->next;
     if (block->next) {
         block_at(pool, block->next)->prev = number;
@@ -132,6 +139,9 @@ static void insert(struct vs_pool *pool, uint32_t number, enum vs_block_state st
     block->stale = 0;
     vs_tree_insert(pool, tree_of(pool, block), number);
     if (state == BLOCK_FREE) {
+        if (block->stream) {
+            vs_stream_listed(pool, number);
+        }
         follow_both(pool, block);
     }
 }
@@ -143,6 +153,9 @@ static void take_out(struct vs_pool *pool, uint32_t number)
     vs_tree_remove(pool, tree_of(pool, block), number);
     block->state = BLOCK_BUSY;
     if (was_free) {
+        if (block->stream) {
+            vs_stream_unlisted(pool, number);
+        }
         follow_both(pool, block);
     }
 }
@@ -197,6 +210,7 @@ bool vs_block_joins(const struct vs_pool *pool, const struct vs_block *block)
 {
     const struct vs_block *next = block->next ? block_at(pool, block->next) : NULL;
     return next && next->state == block->state &&
+           (next->stream == block->stream || !next->stream || !block->stream) &&
            !(block->zone == ZONE_SMALL && block->state == BLOCK_FREE &&
              (next->address & (VS_POOL_PAGE - 1)) == 0);
 }
@@ -206,6 +220,9 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
     struct vs_block *block = block_at(pool, number);
     uint64_t start = block->address, end = block_end(block);
     block->state = (uint8_t)state;
+    if (state != BLOCK_FREE || vs_stream_passed(pool, block->stream, block->epoch)) {
+        block->stream = 0;
+    }
     if (vs_block_joins(pool, block)) {
         take_out(pool, block->next);
         vs_block_join(pool, number);
@@ -217,7 +234,12 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
     }
     insert(pool, number, state);
     if (state == BLOCK_FREE) {
-        vs_views_mark(pool, block_at(pool, number), start, end, true);
+        block = block_at(pool, number);
+        if (!vs_views_of(block)) { /* what it took in may have been */
+            start = block->address;
+            end = block_end(block);
+        }
+        vs_views_mark(pool, block, start, end, true);
         vs_views_begin(pool, number);
     }
     return number;
@@ -238,6 +260,8 @@ int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units, enum v
         vs_block_release(pool, number, BLOCK_FREE);
         return rc;
     }
+    block->stream = 0;
+    block->turn = 0;
     vs_pool_live(pool, (int64_t)block_bytes(block));
     pool->allocs++;
     return 0;
@@ -269,6 +293,7 @@ void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)
 
 uint32_t vs_blocks_drain_for(struct vs_pool *pool, unsigned name, uint32_t units)
 {
+    vs_streams_look(pool);
     uint64_t available = vs_epochs_available(&pool->epochs);
     uint32_t last = 0;
     for (unsigned i = ZONE_SMALL; i < ZONES && pool->pending > 0; i++) {
@@ -284,9 +309,10 @@ uint32_t vs_blocks_drain_for(struct vs_pool *pool, unsigned name, uint32_t units
                 zone->queue_tail = 0;
             }
             pool->pending -= block_bytes(block);
+            block->epoch = block->stream ? block->stamp : block->epoch;
             if (block->view) {
                 vs_view_idle(pool, number);
-            } else if (i == name && block->units == units) {
+            } else if (i == name && block->units == units && !block->stream) {
                 if (last) {
                     vs_block_release(pool, last, BLOCK_FREE);
                 }
@@ -323,4 +349,8 @@ void vs_reserved_add(struct vs_pool *pool, int64_t bytes)
         pool->reserved_peak = pool->reserved;
     }
     pool->ops.reserved(pool->world, bytes);
+    if (pool->stream_count > 0 &&
+        pool->ops.room(pool->world) < pool->reserved / 8 + VS_STREAMS_ROOM) {
+        vs_streams_press(pool);
+    }
 }

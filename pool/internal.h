@@ -14,8 +14,8 @@
  * use it is LIVE like any other, and those pages' own blocks are LENT BUSY     belongs to a thread
  * that is mapping or unmapping in it, without a lock
  *
- * Two FREE blocks are never neighbours (but across a page's border in the small zone), nor are two
- * HOLEs. With the native backing each allocation
+ * Two FREE blocks are never neighbours (but across a page's border in the small zone, or where two
+ * streams freed them), nor are two HOLEs. With the native backing each allocation
  * of the driver is a sequence of its own.
  *
  * Every page (2 MiB) that has memory has a record: which handle lies there, the last epoch in which
@@ -58,19 +58,26 @@ struct vs_block {
     uint32_t spare; /* the table's link while unused */
     uint32_t units;
     uint64_t address;
-    uint64_t epoch;       /* PENDING: of its free */
+    uint64_t epoch;       /* PENDING, VIEW: of its free. FREE and a stream's: its stamp */
     uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
     uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
     uint32_t key;         /* in the tree. FREE: units. HOLE: with the FREE blocks beside it */
     uint32_t run;         /* RUN: its number */
-    uint64_t turn;        /* LIVE, large: of loops.c */
+    union {
+        uint64_t turn;  /* LIVE, large: of loops.c */
+        uint64_t stamp; /* PENDING, and a stream's: the stamp that it will have */
+        struct {
+            uint32_t older, newer; /* FREE and a stream's: its list (streams.c) */
+        };
+    };
     uint8_t state;
     uint8_t zone;
-    uint8_t big;   /* may lie over a handle of several pages */
-    uint8_t view;  /* VIEW, or one in use: run is its list of stretches */
-    uint8_t owner; /* RUN of the middle zone: its heap + 1 (spans.h) */
-    uint8_t stale; /* a HOLE whose key does not follow its neighbours for now */
-    uint8_t lost;  /* a VIEW that could neither be made nor unmapped */
+    uint8_t big;    /* may lie over a handle of several pages */
+    uint8_t view;   /* VIEW, or one in use: run is its list of stretches */
+    uint8_t owner;  /* RUN of the middle zone: its heap + 1 (spans.h) */
+    uint8_t stale;  /* a HOLE whose key does not follow its neighbours for now */
+    uint8_t lost;   /* a VIEW that could neither be made nor unmapped */
+    uint8_t stream; /* PENDING, FREE, BUSY, VIEW: on which it was freed; 0: anybody's (streams.h) */
 };
 _Static_assert(sizeof(struct vs_block) == 64, "one line of the cache");
 
@@ -139,7 +146,9 @@ struct vs_run {
     uint64_t free;       /* slots that may be handed out */
     uint64_t waiting[2]; /* freed: the elder ones, then those since */
     uint64_t waiting_epoch[2];
-    uint64_t last; /* epoch of the last free in it */
+    uint64_t last;    /* epoch of the last free in it */
+    uint64_t crossed; /* freed, on a stream that is not the run's own (streams.h) */
+    uint64_t stamp;   /* of a stream's run: of the last free on the stream */
 };
 
 struct vs_class {
@@ -150,6 +159,7 @@ struct vs_class {
 
 struct vs_heap {
     struct vs_pool_lock lock;
+    uint8_t stream; /* whose runs these are; 0: anybody's */
     uint32_t runs;
     uint64_t allocs;
     uint64_t slot_bytes;        /* of live slots */
@@ -170,6 +180,7 @@ struct vs_past;
 struct vs_loops {
     struct vs_past *past; /* a ring */
     uint32_t *by_context; /* the last turn at which some sixteen sizes came in a row, modulo 2^32 */
+    uint64_t *places;     /* by eight turns: where they lay, roughly */
     uint64_t next;        /* turn: how many so far, from 1 on */
     uint64_t expected;    /* the turn that the next request is expected to repeat; 0 = none */
     uint64_t context;     /* hash of the last sizes */
@@ -189,6 +200,13 @@ struct vs_pool {
     struct vs_pool_lock lock __attribute__((aligned(128))); /* guards the rest */
     struct vs_zone zones[ZONES];
     struct vs_table blocks, handles, starts, stretches;
+    struct vs_stream *streams[VS_POOL_STREAMS + 1]; /* by number, made at the first use */
+    uint32_t stream_count;                          /* numbers ever used */
+    _Atomic uint64_t streams_matured; /* a bit per stream - 1: more of it has been seen */
+    _Atomic bool pressed;             /* memory is short: streams' frees want fences */
+    uint64_t pressed_at;              /* allocs when it last was */
+    uint64_t idle_keep;               /* vs_pool_keep_idle */
+    struct vs_table crossings;
     uint64_t views_made;
     uint32_t views; /* mapped, in use or not */
     struct vs_loops loops;
@@ -326,6 +344,14 @@ uint32_t vs_page_start(const struct vs_pool *pool, const struct vs_page *page, u
 void vs_pages_freed(struct vs_pool *pool, uint64_t address, uint64_t bytes, uint64_t epoch);
 bool vs_pages_seen(const struct vs_pool *pool, uint64_t address, uint64_t bytes);
 
+/* What a zone is asked for. */
+struct vs_want {
+    unsigned zone;
+    uint32_t units;
+    enum vs_block_state state; /* LIVE or RUN */
+    uint32_t stream;           /* for whom; 0: anybody */
+};
+
 /* blocks.c: the lock is held. */
 /* A new block after `after` (0: alone); 0 where there is no host memory. */
 uint32_t vs_block_new(struct vs_pool *pool, uint32_t after, uint64_t address, uint64_t bytes,
@@ -366,15 +392,17 @@ void vs_pool_live(struct vs_pool *pool, int64_t bytes);
 
 /* zone.c: no lock is held. */
 /* A LIVE or RUN block of a zone, entered in the pages. 0 and *number, or as vs_pool_alloc. */
-int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                  struct vs_pool_request *request, uint32_t *number);
+int vs_zone_alloc(struct vs_pool *pool, const struct vs_want *want, struct vs_pool_request *request,
+                  uint32_t *number);
 /* The same without ops: -EAGAIN where that does not do. early: the first attempt, with fences that
  * may yet be moved on; -EBUSY where that might make the expected place free. */
-int vs_zone_try(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                bool early, uint32_t *number);
+int vs_zone_try(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number);
+/* Would a request get along with a FREE block that is large enough, and what would it take of it?
+ * The lock is held. */
+bool vs_zone_fits(const struct vs_pool *pool, const struct vs_want *want,
+                  const struct vs_block *block, uint32_t *units);
 /* The same, and where that does not do, growth if that is cheap (vs_zone_rotates). */
-int vs_zone_try_grow(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                     uint32_t *number);
+int vs_zone_try_grow(struct vs_pool *pool, const struct vs_want *want, uint32_t *number);
 /* Moves the fences on, as the ladder would. 1: more is available; 0: no; or an error. */
 int vs_zone_fences(struct vs_pool *pool);
 /* Would a block of whole pages lie across their borders here? */
@@ -390,10 +418,9 @@ void vs_reserved_add(struct vs_pool *pool, int64_t bytes); /* the lock is held *
  * memory; free memory that is seen is moved, or given back, for the rest. 0 and *number: a BUSY
  * block made LIVE; -ENOMEM; -EAGAIN: nothing now, but waiting for a fence would help; or an error.
  */
-int vs_vmm_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                enum vs_block_state state, uint32_t *number);
-int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                   enum vs_block_state state, uint32_t *number);
+int vs_vmm_grow(struct vs_pool *pool, const struct vs_want *want, uint64_t limit, uint32_t *number);
+int vs_native_grow(struct vs_pool *pool, const struct vs_want *want, uint64_t limit,
+                   uint32_t *number);
 int vs_vmm_start(struct vs_pool *pool);
 uint64_t vs_vmm_host_bytes(const struct vs_pool *pool);
 /* Gives back up to `bytes` of free memory that is seen; returns how much. */
@@ -447,11 +474,16 @@ void vs_views_begin(struct vs_pool *pool, uint32_t number);
 bool vs_view_take(struct vs_pool *pool, uint32_t units, uint32_t *number);
 /* The same for the one at an address, if there is one there. */
 bool vs_view_take_at(struct vs_pool *pool, uint32_t units, uint64_t address, uint32_t *number);
-/* A view is freed in this epoch; later, its epoch being available, it is idle. The lock is held. */
+/* A view is freed in this epoch; later, its epoch being available, it is idle; or at once, with the
+ * stream and the stamp of its free in the block. The lock is held. */
 void vs_view_freed(struct vs_pool *pool, uint32_t number, uint64_t epoch);
 void vs_view_idle(struct vs_pool *pool, uint32_t number);
+/* May views serve requests of this stream? Their pages are anybody's or the first stream's. */
+bool vs_views_may(struct vs_pool *pool, uint32_t stream);
+/* Are this block's pages for views, when they are free? */
+bool vs_views_of(const struct vs_block *block);
 /* A new one, of pages that are free now. 0; -EAGAIN: not enough of them; or an error. No lock. */
-int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number);
+int vs_view_make(struct vs_pool *pool, const struct vs_want *want, uint32_t *number);
 /* Unmaps up to so many idle ones whose last use has been seen, the eldest first: how many. No lock.
  */
 unsigned vs_views_drop(struct vs_pool *pool, unsigned most);
@@ -465,6 +497,12 @@ uint32_t vs_big_fit(const struct vs_pool *pool, const struct vs_block *block, ui
 int vs_big_cut(struct vs_pool *pool, uint32_t handle);
 
 /* slab.c: no lock is held. */
+int vs_slab_free_on(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
+                    uint32_t stream);
+/* A slot that was freed on another stream than its run's has been seen. */
+void vs_slab_crossed(struct vs_pool *pool, uint64_t address);
+/* A stream's runs that are empty go back to the zone. */
+void vs_slab_stream_ends(struct vs_pool *pool, uint32_t stream);
 int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address);
 int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address);
 int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,

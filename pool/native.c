@@ -6,7 +6,7 @@
  * MiB). A segment is a sequence of blocks without neighbours outside; when one FREE block fills it,
  * and the host has seen the fence of its last free, it can go back.
  */
-#include "pool/internal.h"
+#include "pool/streams.h"
 
 #include <errno.h>
 
@@ -162,7 +162,7 @@ static int make_room(struct vs_pool *pool, uint64_t bytes, uint64_t limit)
         over = over < spare ? over : spare;
     }
     uint32_t list = over ? pick(pool, over, keep == 0, &unseen) : 0;
-    uint64_t waiting = unseen + pool->pending;
+    uint64_t waiting = unseen + pool->pending + vs_streams_free_bytes(pool);
     pool_unlock(pool);
     uint64_t given = give_list(pool, list);
     return over > given && waiting * 2 >= over - given ? -EAGAIN : 0;
@@ -177,9 +177,11 @@ static uint64_t above_keep(struct vs_pool *pool)
     return above;
 }
 
-int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                   enum vs_block_state state, uint32_t *number)
+int vs_native_grow(struct vs_pool *pool, const struct vs_want *want, uint64_t limit,
+                   uint32_t *number)
 {
+    unsigned zone = want->zone;
+    uint32_t units = want->units;
     uint64_t bytes = segment_bytes(pool, zone, units, limit);
     int rc = limit == UINT64_MAX ? 0 : make_room(pool, bytes, limit);
     if (rc) {
@@ -202,7 +204,8 @@ int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t
     }
     if (rc == -ENOMEM) {
         pool_lock(pool);
-        rc = pool->pending > 0 || vs_epochs_seen(&pool->epochs) < atomic_load(&pool->epochs.closed)
+        rc = pool->pending > 0 || vs_streams_free_bytes(pool) > 0 ||
+                     vs_epochs_seen(&pool->epochs) < atomic_load(&pool->epochs.closed)
                  ? -EAGAIN
                  : -ENOMEM;
         pool_unlock(pool);
@@ -212,7 +215,7 @@ int vs_native_grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t
     }
     pool_lock(pool);
     /* Large ones are not cut. */
-    rc = vs_block_serve(pool, *number, zone == ZONE_LARGE ? UINT32_MAX : units, state);
+    rc = vs_block_serve(pool, *number, zone == ZONE_LARGE ? UINT32_MAX : units, want->state);
     pool_unlock(pool);
     return rc;
 }

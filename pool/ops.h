@@ -58,6 +58,20 @@ struct vs_pool_ops {
     int (*query)(void *world, uint32_t fence);
     int (*wait)(void *world, uint32_t fence);
 
+    /*
+     * Fences of single streams, VS_POOL_STREAM_FENCES to each, by the stream's number (pool.h): as
+     * above, but they cover the work of that stream alone, and stream_order makes only the waiter's
+     * later work wait. stream_wait: where it is not patient, for about a second; positive: it has
+     * not passed.
+     * room: how much more could be taken before the cap says no; UINT64_MAX where none is set. May
+     *   be called with locks held.
+     */
+    int (*stream_record)(void *world, uint32_t stream, uint32_t fence);
+    int (*stream_order)(void *world, uint32_t waiter, uint32_t stream, uint32_t fence);
+    int (*stream_query)(void *world, uint32_t stream, uint32_t fence);
+    int (*stream_wait)(void *world, uint32_t stream, uint32_t fence, bool patient);
+    uint64_t (*room)(void *world);
+
     /* May the pool make later work of the context wait without cost? False where several streams
      * are busy: then order serialises them, and comes later in the ladder. */
     bool (*one_stream)(void *world);
@@ -74,5 +88,6 @@ struct vs_pool_ops {
 };
 
 #define VS_POOL_FENCES 2048u
+#define VS_POOL_STREAM_FENCES 32u
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pool/spans.h"
+#include "pool/streams.h"
 
 #define DECAY_STEPS 8
 
@@ -39,6 +40,7 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
     rc = rc ? rc : vs_table_init(&pool->handles, sizeof(struct vs_handle), ops, world);
     rc = rc ? rc : vs_table_init(&pool->runs, sizeof(struct vs_run), ops, world);
     rc = rc ? rc : vs_table_init(&pool->spans, sizeof(struct vs_span), ops, world);
+    rc = rc ? rc : vs_streams_init(pool);
     rc = rc ? rc : vs_pages_init(pool);
     rc = rc ? rc : vs_views_init(pool);
     rc = rc ? rc : vs_loops_init(pool);
@@ -71,6 +73,7 @@ void vs_pool_free_all(struct vs_pool *pool, bool device_gone)
     vs_table_fini(&pool->spans, &ops, world);
     vs_table_fini(&pool->starts, &ops, world);
     vs_table_fini(&pool->stretches, &ops, world);
+    vs_streams_fini(pool);
     vs_pages_fini(pool);
     vs_loops_fini(pool);
     ops.host_unmap(world, pool, sizeof *pool);
@@ -92,13 +95,15 @@ static int wait_until_seen(struct vs_pool *pool)
 
 /* Small sizes have their own memory, but not to the point of refusing one where another has room.
  */
-static int borrow(struct vs_pool *pool, unsigned zone, uint64_t *address)
+static int borrow(struct vs_pool *pool, unsigned zone, uint32_t stream, uint64_t *address)
 {
     static const uint32_t least[ZONES] = {
         [ZONE_MIDDLE] = (uint32_t)(SMALL_MAX / UNIT) + 1, [ZONE_LARGE] = PAGE_UNITS};
     uint32_t number;
     for (zone++; zone < ZONES; zone++) {
-        if (vs_zone_try(pool, zone, least[zone], BLOCK_LIVE, false, &number) == 0) {
+        const struct vs_want want = {
+            .zone = zone, .units = least[zone], .state = BLOCK_LIVE, .stream = stream};
+        if (vs_zone_try(pool, &want, false, &number) == 0) {
             *address = block_at(pool, number)->address;
             return 0;
         }
@@ -112,7 +117,7 @@ static int serve(struct vs_pool *pool, struct vs_pool_request *request, unsigned
     if (zone == ZONE_SMALL) {
         return vs_slab_alloc(pool, request, address);
     }
-    if (zone == ZONE_MIDDLE && vs_spans_on(pool)) {
+    if (zone == ZONE_MIDDLE && !request->stream && vs_spans_on(pool)) {
         int served = vs_span_alloc(pool, request, address);
         if (served != 0) {
             return served < 0 ? served : 0;
@@ -122,9 +127,12 @@ static int serve(struct vs_pool *pool, struct vs_pool_request *request, unsigned
     if (pool->config.backing == VS_POOL_NATIVE && zone == ZONE_LARGE) {
         bytes = page_up(bytes);
     }
+    const struct vs_want want = {.zone = zone,
+                                 .units = (uint32_t)((bytes + UNIT - 1) >> UNIT_BITS),
+                                 .state = BLOCK_LIVE,
+                                 .stream = request->stream};
     uint32_t number;
-    int rc = vs_zone_alloc(pool, zone, (uint32_t)((bytes + UNIT - 1) >> UNIT_BITS), BLOCK_LIVE,
-                           request, &number);
+    int rc = vs_zone_alloc(pool, &want, request, &number);
     if (rc == 0) {
         *address = block_at(pool, number)->address;
     }
@@ -151,7 +159,7 @@ int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
                     : request->bytes <= MIDDLE_MAX ? ZONE_MIDDLE
                                                    : ZONE_LARGE;
     int rc = serve(pool, request, zone, address);
-    return rc == -ENOMEM ? borrow(pool, zone, address) : rc;
+    return rc == -ENOMEM ? borrow(pool, zone, request->stream, address) : rc;
 }
 
 static bool holds(const struct vs_pool *pool, uint32_t number, uint64_t address)
@@ -222,10 +230,10 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     if (!page) {
         return in_ranges(pool, address) ? -EINVAL : -ENOENT;
     }
-    if (page->zone == ZONE_SMALL) {
+    if (vs_page_zone(page) == ZONE_SMALL) {
         return vs_slab_free(pool, page, address);
     }
-    if (page->zone == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
+    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
         if (rc == 0) {
             vs_epochs_freed(&pool->epochs, epoch);
         }
@@ -253,16 +261,70 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     return rc;
 }
 
+/* A block of the middle or large zone, freed on a stream: the stream's at once. The lock is held.
+ */
+static void free_block_on(struct vs_pool *pool, uint32_t number, uint32_t stream, uint64_t stamp)
+{
+    struct vs_block *block = block_at(pool, number);
+    vs_loops_freed(pool, block->turn);
+    vs_pool_live(pool, -(int64_t)block_bytes(block));
+    block->stream = (uint8_t)stream;
+    block->epoch = stamp;
+    if (block->view) {
+        vs_view_idle(pool, number);
+    } else {
+        vs_block_release(pool, number, BLOCK_FREE);
+    }
+}
+
+int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t lane, uint32_t stream)
+{
+    const struct vs_page *page = page_of(pool, address);
+    uint64_t epoch = vs_epochs_begin_free(&pool->epochs), stamp = vs_stream_stamp(pool, stream);
+    int rc = -EINVAL;
+
+    if (pool->config.faults & VS_POOL_NO_FENCES) {
+        return vs_pool_free(pool, address, lane);
+    }
+    if (!page) {
+        return in_ranges(pool, address) ? -EINVAL : -ENOENT;
+    }
+    if (vs_page_zone(page) == ZONE_SMALL) {
+        return vs_slab_free_on(pool, page, address, stream);
+    }
+    /* A piece of a span leaves it first: its epochs are the context's. */
+    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_leave(pool, page, address)) != 1) {
+        return rc;
+    }
+    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
+        if (rc == 0) {
+            vs_epochs_freed(&pool->epochs, epoch);
+        }
+        return rc;
+    }
+    rc = -EINVAL;
+    pool_lock(pool);
+    uint32_t number = vs_page_start(pool, page, address);
+    if (holds(pool, number, address) && block_at(pool, number)->address == address) {
+        free_block_on(pool, number, stream, stamp);
+        vs_stream_freed(pool, stream, stamp);
+        rc = 0;
+    }
+    pool_unlock(pool);
+    return rc;
+}
+
 int vs_pool_find(struct vs_pool *pool, uint64_t address, uint64_t *start, uint64_t *bytes)
 {
     const struct vs_page *page = page_of(pool, address);
     if (!page) {
         return in_ranges(pool, address) ? -EINVAL : -ENOENT;
     }
-    if (page->zone == ZONE_SMALL) {
+    if (vs_page_zone(page) == ZONE_SMALL) {
         return vs_slab_find(pool, page, address, start, bytes);
     }
-    int rc = page->zone == ZONE_MIDDLE ? vs_span_find(pool, page, address, start, bytes) : 1;
+    int rc =
+        vs_page_zone(page) == ZONE_MIDDLE ? vs_span_find(pool, page, address, start, bytes) : 1;
     if (rc <= 0) {
         return rc;
     }
@@ -340,13 +402,17 @@ static uint64_t give(struct vs_pool *pool, uint64_t bytes)
 uint64_t vs_pool_trim(struct vs_pool *pool, uint64_t keep, bool wait)
 {
     uint64_t given = 0;
-    vs_slab_flush(pool);
     if (wait) {
         vs_pool_settle(pool);
+        do { /* what has been seen empties runs, and what was in those may have to be seen */
+            vs_streams_poll(pool, 0);
+        } while (vs_streams_wait(pool, true) > 0 || vs_slab_flush(pool) > 0);
     } else {
         vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
         vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+        vs_streams_poll(pool, 0);
     }
+    vs_slab_flush(pool); /* with the slots that have been seen by now */
     pool_lock(pool);
     vs_blocks_drain(pool);
     uint64_t bytes = surplus(pool, keep);
@@ -368,6 +434,20 @@ bool vs_pool_wants_trim(struct vs_pool *pool)
     return wants;
 }
 
+/* What decay may take. The lock is held. */
+static uint64_t above_idle_keep(const struct vs_pool *pool)
+{
+    return pool->reserved > pool->idle_keep ? pool->reserved - pool->idle_keep : 0;
+}
+
+static bool may_decay(struct vs_pool *pool)
+{
+    pool_lock(pool);
+    bool may = above_idle_keep(pool) >= VS_POOL_PAGE;
+    pool_unlock(pool);
+    return may;
+}
+
 bool vs_pool_decay(struct vs_pool *pool)
 {
     uint64_t low = UINT64_MAX;
@@ -375,6 +455,9 @@ bool vs_pool_decay(struct vs_pool *pool)
     vs_spans_flush(pool, false);
     vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
     vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+    if (may_decay(pool)) {
+        vs_streams_poll(pool, 0);
+    }
     pool_lock(pool);
     vs_blocks_drain(pool);
     pool->decay_low[pool->decay_at++ % DECAY_STEPS] = pool->free_low;
@@ -384,7 +467,8 @@ bool vs_pool_decay(struct vs_pool *pool)
     }
     pool->full_at = UINT64_MAX;
     uint64_t keep = pool->reserved - pool->live - low;
-    uint64_t bytes = surplus(pool, keep);
+    uint64_t bytes = surplus(pool, keep), most = above_idle_keep(pool);
+    bytes = bytes < most ? bytes : most;
     pool_unlock(pool);
     if (bytes > 0) {
         vs_slab_flush(pool);
@@ -394,19 +478,28 @@ bool vs_pool_decay(struct vs_pool *pool)
     for (unsigned i = 0; i < DECAY_STEPS; i++) {
         pool->decay_low[i] -= bytes < pool->decay_low[i] ? bytes : pool->decay_low[i];
     }
-    bool more = surplus(pool, 0) >= VS_POOL_PAGE &&
+    bool more = surplus(pool, 0) >= VS_POOL_PAGE && above_idle_keep(pool) >= VS_POOL_PAGE &&
                 (bytes > 0 || low < pool->reserved - pool->live || pool->pending > 0);
     pool_unlock(pool);
     return more;
 }
 
-static uint64_t largest(const struct vs_pool *pool)
+void vs_pool_keep_idle(struct vs_pool *pool, uint64_t bytes)
+{
+    pool_lock(pool);
+    pool->idle_keep = bytes;
+    pool_unlock(pool);
+}
+
+static uint64_t largest(struct vs_pool *pool)
 {
     uint64_t most = 0;
     for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
-        uint32_t number = vs_tree_large(pool, &pool->zones[i].free, 0);
-        uint64_t bytes = number ? block_bytes(block_at(pool, number)) : 0;
-        most = bytes > most ? bytes : most;
+        for (uint32_t stream = 0; stream <= pool->stream_count; stream++) {
+            uint32_t number = vs_tree_large(pool, free_tree(pool, i, stream), 0);
+            uint64_t bytes = number ? block_bytes(block_at(pool, number)) : 0;
+            most = bytes > most ? bytes : most;
+        }
     }
     return most;
 }
@@ -432,8 +525,10 @@ void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)
     vs_blocks_drain(pool);
     uint64_t free_bytes = 0, whole = 0, live = pool->live - pool->dead;
     for (unsigned i = ZONE_SMALL; i < ZONES; i++) {
-        free_bytes += pool->zones[i].free.bytes;
-        whole += pool->zones[i].free.whole;
+        for (uint32_t stream = 0; stream <= pool->stream_count; stream++) {
+            free_bytes += free_tree(pool, i, stream)->bytes;
+            whole += free_tree(pool, i, stream)->whole;
+        }
     }
     uint64_t used = live > runs ? live - runs + slots : slots; /* two locks: not quite one moment */
     *out = (struct vs_pool_stats){

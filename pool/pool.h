@@ -56,6 +56,9 @@ struct vs_pool *vs_pool_new(const struct vs_pool_config *config, const struct vs
  * fences must have passed. NULL is fine. */
 void vs_pool_free_all(struct vs_pool *pool, bool device_gone);
 
+/* Streams that a pool can know at once. */
+#define VS_POOL_STREAMS 64u
+
 enum vs_pool_verdict {
     VS_POOL_FITS,       /* not out of memory */
     VS_POOL_FULL,       /* ops said -ENOMEM: the cap or the device */
@@ -64,9 +67,10 @@ enum vs_pool_verdict {
 };
 
 struct vs_pool_request {
-    uint64_t bytes; /* > 0 */
-    uint32_t lane;  /* of the calling thread: any number, best the same for the same thread */
-    bool capturing; /* a capture runs in this context: only memory the host has seen free */
+    uint64_t bytes;  /* > 0 */
+    uint32_t lane;   /* of the calling thread: any number, best the same for the same thread */
+    uint32_t stream; /* whose work uses it first (stream-ordered memory); 0: anybody's */
+    bool capturing;  /* a capture runs in this context: only memory the host has seen free */
     enum vs_pool_verdict verdict; /* set on -ENOMEM */
 };
 
@@ -76,6 +80,45 @@ int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
 /* Plain free, of a block's start. -ENOENT: the address is not in this pool. -EINVAL: it is, but no
  * live block starts there. Never waits for the device. */
 int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
+
+/*
+ * Stream-ordered memory. A stream is known by a number from 1 on, which begin gives out and end
+ * takes back. What was freed on it
+ *   - is the stream's own at once: no call, no fence;
+ *   - is another stream's when the host has seen the stream's fence, or the program made the other
+ *     wait (after), or the pool does: by a fence that was recorded before the stream's next work;
+ *   - is anybody's, and may be unmapped and given back, when the host has seen it.
+ * Fences are wanted only where memory is short (open). One that is recorded for older frees, with
+ * work behind them, is asked about, but nothing is made to wait for it.
+ */
+
+/* A number for a stream; 0: none is left. */
+uint32_t vs_pool_stream_begin(struct vs_pool *pool);
+
+/* The stream is about to be destroyed. Memory that was allocated on it stays. */
+void vs_pool_stream_end(struct vs_pool *pool, uint32_t stream);
+
+/* Frees a block behind what was submitted to the stream so far. As vs_pool_free. */
+int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t lane, uint32_t stream);
+
+/* Are there frees on the stream that want a fence before its next work? A few loads. */
+bool vs_pool_stream_open(const struct vs_pool *pool, uint32_t stream);
+
+/* Records it. Positive where that was refused (capturing). */
+int vs_pool_stream_close(struct vs_pool *pool, uint32_t stream);
+
+/* A mark: all frees on the stream so far. */
+uint64_t vs_pool_stream_mark(struct vs_pool *pool, uint32_t stream);
+
+/* The host has seen pass what the stream had been given by the mark. */
+void vs_pool_stream_seen(struct vs_pool *pool, uint32_t stream, uint64_t mark);
+
+/* The program made `waiter` wait for that. */
+void vs_pool_stream_after(struct vs_pool *pool, uint32_t waiter, uint32_t stream, uint64_t mark);
+
+/* Decay leaves this much reserved, as the release thresholds of memory pools want it. Under
+ * pressure, and by trimming, it goes. */
+void vs_pool_keep_idle(struct vs_pool *pool, uint64_t bytes);
 
 /* The live block around an address: its start and the bytes it occupies (rounded up from what was
  * asked). 0, -ENOENT or -EINVAL as for free. */

@@ -10,10 +10,13 @@
  * meet; a free goes to the run's heap, whoever frees. Runs with free slots stand in the class's
  * open list, the oldest first, so that the others drain; runs with none but with waiting ones in
  * its waiting list, in the order in which they got there.
+ *
+ * A stream has a heap of its own (streams.h): what is freed on it in its runs is free at once.
  */
 #include <errno.h>
 
 #include "pool/spans.h"
+#include "pool/streams.h"
 
 #define RUN_MAX ((uint32_t)512 << 10)
 #define RUN_STEP ((uint32_t)32 << 10)
@@ -63,6 +66,12 @@ static unsigned slots_of(unsigned class_)
 static uint64_t all_slots(const struct vs_run *run)
 {
     return run->slots == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run->slots) - 1;
+}
+
+/* Those that no program has. */
+static uint64_t idle_slots(const struct vs_run *run)
+{
+    return run->free | run->waiting[0] | run->waiting[1] | run->crossed;
 }
 
 static bool empty(const struct vs_run *run)
@@ -165,8 +174,8 @@ static uint64_t take_slot(struct vs_pool *pool, struct vs_heap *heap, unsigned c
     return run->address + (uint64_t)slot * run->slot_bytes;
 }
 
-/* The run's block goes back to the zone, to wait there for the last free in it. The heap is locked,
- * the run empty. */
+/* The run's block goes back to the zone, to wait there for the last free in it, or as the stream's.
+ * The heap is locked, the run empty. */
 static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number)
 {
     struct vs_run *run = run_at(pool, number);
@@ -179,7 +188,12 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
     pool_lock(pool);
     vs_pages_freed(pool, block->address, block_bytes(block), run->last);
     vs_pool_live(pool, -(int64_t)block_bytes(block));
+    block->stream = heap->stream;
+    block->stamp = run->stamp;
     vs_block_defer(pool, run->block, run->last);
+    if (heap->stream) {
+        vs_blocks_drain(pool);
+    }
     vs_table_give(&pool->runs, number);
     pool_unlock(pool);
 }
@@ -187,6 +201,7 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
 /* Makes a run of a block that came from the zone. */
 static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, uint32_t block)
 {
+    uint64_t stamp = heap->stream ? vs_stream_stamp(pool, heap->stream) : 0;
     pool_lock(pool);
     uint32_t number = vs_table_take(&pool->runs, &pool->ops, pool->world);
     uint64_t bytes = block_bytes(block_at(pool, block)), address = block_at(pool, block)->address;
@@ -196,6 +211,8 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
             vs_table_give(&pool->runs, number);
         }
         vs_pool_live(pool, -(int64_t)bytes);
+        block_at(pool, block)->stream = heap->stream;
+        block_at(pool, block)->epoch = stamp;
         vs_block_release(pool, block, BLOCK_FREE);
         pool_unlock(pool);
         return rc;
@@ -205,7 +222,7 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     heap_lock(pool, heap);
     run->block = block;
     run->class_ = (uint8_t)class_;
-    __atomic_store_n(&run->heap, (uint8_t)(heap - pool->heaps), __ATOMIC_RELAXED);
+    __atomic_store_n(&run->heap, (uint8_t)heap_index(pool, heap), __ATOMIC_RELAXED);
     run->slots = (uint8_t)slots_of(class_);
     run->slot_bytes = slot_bytes_of(class_);
     run->address = address;
@@ -218,11 +235,14 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
     return 0;
 }
 
-/* The last resort: a slot of some other heap, or a larger one. */
-static uint64_t take_anywhere(struct vs_pool *pool, unsigned class_)
+/* The last resort: a slot of some other heap, or a larger one; of other streams' none. */
+static uint64_t take_anywhere(struct vs_pool *pool, struct vs_heap *heap, unsigned class_)
 {
     uint64_t address = 0;
     for (; class_ < CLASSES && !address; class_++) {
+        heap_lock(pool, heap);
+        address = take_slot(pool, heap, class_);
+        heap_unlock(heap);
         for (unsigned i = 0; i < HEAPS && !address; i++) {
             heap_lock(pool, &pool->heaps[i]);
             address = take_slot(pool, &pool->heaps[i], class_);
@@ -232,10 +252,17 @@ static uint64_t take_anywhere(struct vs_pool *pool, unsigned class_)
     return address;
 }
 
+static struct vs_heap *heap_of(struct vs_pool *pool, const struct vs_pool_request *request)
+{
+    return request->stream ? &stream_at(pool, request->stream)->heap
+                           : &pool->heaps[request->lane % HEAPS];
+}
+
 int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_t *address)
 {
     unsigned class_ = class_of((uint32_t)((request->bytes + UNIT - 1) >> UNIT_BITS));
-    struct vs_heap *heap = &pool->heaps[request->lane % HEAPS];
+    struct vs_heap *heap = heap_of(pool, request);
+    uint32_t block;
 
     for (;;) {
         heap_lock(pool, heap);
@@ -245,9 +272,11 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
         if (*address) {
             return 0;
         }
-        uint32_t run_units = run_bytes_of(class_) >> UNIT_BITS, block;
-        int rc =
-            waiting ? -EAGAIN : vs_zone_try(pool, ZONE_SMALL, run_units, BLOCK_RUN, false, &block);
+        const struct vs_want want = {.zone = ZONE_SMALL,
+                                     .units = run_bytes_of(class_) >> UNIT_BITS,
+                                     .state = BLOCK_RUN,
+                                     .stream = request->stream};
+        int rc = waiting ? -EAGAIN : vs_zone_try(pool, &want, false, &block);
         if (rc == -EAGAIN && (waiting || !vs_zone_rotates(pool, VS_POOL_PAGE))) {
             rc = vs_zone_fences(pool);
             if (rc > 0) {
@@ -256,10 +285,10 @@ int vs_slab_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
             rc = rc < 0 ? rc : -EAGAIN;
         }
         if (rc == -EAGAIN) {
-            rc = vs_zone_alloc(pool, ZONE_SMALL, run_units, BLOCK_RUN, request, &block);
+            rc = vs_zone_alloc(pool, &want, request, &block);
         }
         if (rc == -ENOMEM) {
-            *address = take_anywhere(pool, class_);
+            *address = take_anywhere(pool, heap, class_);
             return *address ? 0 : rc;
         }
         if (rc == 0) {
@@ -280,22 +309,33 @@ static struct vs_run *lock_slot(struct vs_pool *pool, const struct vs_page *page
     if (!run) {
         return NULL;
     }
-    struct vs_heap *heap = &pool->heaps[__atomic_load_n(&run->heap, __ATOMIC_RELAXED)];
+    struct vs_heap *heap = heap_at(pool, __atomic_load_n(&run->heap, __ATOMIC_RELAXED));
     heap_lock(pool, heap);
-    if (heap != &pool->heaps[__atomic_load_n(&run->heap, __ATOMIC_RELAXED)]) {
+    if (heap != heap_at(pool, __atomic_load_n(&run->heap, __ATOMIC_RELAXED))) {
         heap_unlock(heap); /* another run by now, of another heap */
         return NULL;
     }
     uint64_t offset = address - run->address;
     if (offset < run->slots * run->slot_bytes) { /* so there are some, and 32 bits do */
         *slot = (uint32_t)offset / run->slot_bytes;
-        if ((inside || *slot * run->slot_bytes == offset) &&
-            !((run->free | run->waiting[0] | run->waiting[1]) >> *slot & 1)) {
+        if ((inside || *slot * run->slot_bytes == offset) && !(idle_slots(run) >> *slot & 1)) {
             return run;
         }
     }
     heap_unlock(heap);
     return NULL;
+}
+
+/* After a slot of it has been freed. The heap is locked. */
+static void settle_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number)
+{
+    struct vs_run *run = run_at(pool, number);
+    if (run->list == LIST_NONE || (run->list == LIST_WAITING && run->free)) {
+        place(pool, heap, number);
+    }
+    if (empty(run) && ++heap->classes[run->class_].empties > EMPTIES) {
+        drop_run(pool, heap, number);
+    }
 }
 
 int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address)
@@ -307,19 +347,55 @@ int vs_slab_free(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     if (!run) {
         return -EINVAL;
     }
-    struct vs_heap *heap = &pool->heaps[run->heap];
-    struct vs_class *lists = &heap->classes[run->class_];
+    struct vs_heap *heap = heap_at(pool, run->heap);
     wait_for_epoch(run, UINT64_C(1) << slot, epoch);
     heap->slot_bytes -= run->slot_bytes;
-    if (run->list == LIST_NONE) {
-        place(pool, heap, number);
-    }
-    if (empty(run) && ++lists->empties > EMPTIES) {
-        drop_run(pool, heap, number);
-    }
+    settle_run(pool, heap, number);
     heap_unlock(heap);
     vs_epochs_freed(&pool->epochs, epoch);
     return 0;
+}
+
+int vs_slab_free_on(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
+                    uint32_t stream)
+{
+    uint64_t epoch = vs_epochs_begin_free(&pool->epochs), stamp = vs_stream_stamp(pool, stream);
+    uint32_t number;
+    unsigned slot;
+    struct vs_run *run = lock_slot(pool, page, address, false, &number, &slot);
+    if (!run) {
+        return -EINVAL;
+    }
+    struct vs_heap *heap = heap_at(pool, run->heap);
+    if (heap->stream == stream) {
+        run->free |= UINT64_C(1) << slot;
+        run->stamp = run->stamp < stamp ? stamp : run->stamp;
+    } else if (vs_stream_crosses(pool, stream, address, stamp) == 0) {
+        run->crossed |= UINT64_C(1) << slot;
+    } else {
+        /* Without host memory for that, the context's fence has to do. */
+        wait_for_epoch(run, UINT64_C(1) << slot, epoch);
+        vs_epochs_freed(&pool->epochs, epoch);
+    }
+    heap->slot_bytes -= run->slot_bytes;
+    settle_run(pool, heap, number);
+    vs_stream_freed(pool, stream, stamp);
+    heap_unlock(heap);
+    return 0;
+}
+
+void vs_slab_crossed(struct vs_pool *pool, uint64_t address)
+{
+    const struct vs_page *page = vs_page_find(pool, address);
+    uint32_t number = vs_page_start(pool, page, address);
+    struct vs_run *run = run_at(pool, number); /* it stays where it is: it has a crossed slot */
+    struct vs_heap *heap = heap_at(pool, __atomic_load_n(&run->heap, __ATOMIC_RELAXED));
+    heap_lock(pool, heap);
+    uint64_t slot = UINT64_C(1) << (address - run->address) / run->slot_bytes;
+    run->crossed &= ~slot;
+    run->free |= slot;
+    settle_run(pool, heap, number);
+    heap_unlock(heap);
 }
 
 int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
@@ -333,38 +409,50 @@ int vs_slab_find(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     }
     *bytes = run->slot_bytes;
     *start = run->address + slot * *bytes;
-    heap_unlock(&pool->heaps[run->heap]);
+    heap_unlock(heap_at(pool, run->heap));
     return 0;
+}
+
+static unsigned flush_heap(struct vs_pool *pool, struct vs_heap *heap)
+{
+    unsigned dropped = 0;
+    heap_lock(pool, heap);
+    for (unsigned c = 0; c < CLASSES && heap->runs > 0; c++) {
+        uint32_t heads[2] = {heap->classes[c].open_head, heap->classes[c].waiting_head};
+        for (unsigned l = 0; l < 2; l++) {
+            for (uint32_t number = heads[l], next; number; number = next) {
+                next = run_at(pool, number)->next;
+                if (empty(run_at(pool, number))) {
+                    dropped++;
+                    drop_run(pool, heap, number);
+                }
+            }
+        }
+    }
+    heap_unlock(heap);
+    return dropped;
 }
 
 unsigned vs_slab_flush(struct vs_pool *pool)
 {
-    unsigned dropped = vs_spans_flush(pool, true);
-    for (unsigned i = 0; i < HEAPS; i++) {
-        struct vs_heap *heap = &pool->heaps[i];
-        heap_lock(pool, heap);
-        for (unsigned c = 0; c < CLASSES && heap->runs > 0; c++) {
-            uint32_t heads[2] = {heap->classes[c].open_head, heap->classes[c].waiting_head};
-            for (unsigned l = 0; l < 2; l++) {
-                for (uint32_t number = heads[l], next; number; number = next) {
-                    next = run_at(pool, number)->next;
-                    if (empty(run_at(pool, number))) {
-                        dropped++;
-                        drop_run(pool, heap, number);
-                    }
-                }
-            }
-        }
-        heap_unlock(heap);
+    unsigned dropped = vs_spans_flush(pool, true), count = heap_count(pool);
+    for (unsigned i = 0; i < count; i++) {
+        dropped += flush_heap(pool, heap_at(pool, i));
     }
     return dropped;
+}
+
+void vs_slab_stream_ends(struct vs_pool *pool, uint32_t stream)
+{
+    flush_heap(pool, &stream_at(pool, stream)->heap);
 }
 
 void vs_slab_stats(struct vs_pool *pool, uint64_t *slot_bytes, uint64_t *run_bytes,
                    uint64_t *allocs)
 {
-    for (unsigned i = 0; i < HEAPS; i++) {
-        struct vs_heap *heap = &pool->heaps[i];
+    unsigned count = heap_count(pool);
+    for (unsigned i = 0; i < count; i++) {
+        struct vs_heap *heap = heap_at(pool, i);
         heap_lock(pool, heap);
         *slot_bytes += heap->slot_bytes;
         *run_bytes += heap->run_bytes;

@@ -420,9 +420,10 @@ int vs_span_alloc(struct vs_pool *pool, const struct vs_pool_request *request, u
                 continue;
             }
         }
+        const struct vs_want want = {
+            .zone = ZONE_MIDDLE, .units = SPAN_BYTES >> UNIT_BITS, .state = BLOCK_RUN};
         uint32_t number;
-        if (!more || vs_zone_try_grow(pool, ZONE_MIDDLE, (uint32_t)(SPAN_BYTES >> UNIT_BITS),
-                                      BLOCK_RUN, &number)) {
+        if (!more || vs_zone_try_grow(pool, &want, &number)) {
             return 0;
         }
         grown = true;
@@ -480,6 +481,23 @@ int vs_span_free(struct vs_pool *pool, const struct vs_page *page, uint64_t addr
     }
     heap_unlock(heap);
     return 0;
+}
+
+int vs_span_leave(struct vs_pool *pool, const struct vs_page *page, uint64_t address)
+{
+    struct vs_heap *heap;
+    struct vs_span *span = lock_span(pool, page, address, &heap);
+    if (!span) {
+        return 1;
+    }
+    unsigned start = (unsigned)((address - span->address) >> GRANULE_BITS);
+    bool is_start =
+        span->address + piece_bytes(start) == address && vs_bits_test(span->starts, start);
+    if (is_start) {
+        dissolve(pool, heap, block_at(pool, span->block)->run);
+    }
+    heap_unlock(heap);
+    return is_start ? 1 : -EINVAL;
 }
 
 int vs_span_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,

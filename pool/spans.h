@@ -60,6 +60,10 @@ int vs_span_alloc(struct vs_pool *pool, const struct vs_pool_request *request, u
 int vs_span_free(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
                  uint64_t epoch);
 
+/* Makes a piece a block of the zone, with all of its span, if there is host memory. 1: done, or no
+ * span's; -EINVAL: no piece starts there. */
+int vs_span_leave(struct vs_pool *pool, const struct vs_page *page, uint64_t address);
+
 /* The live piece around an address; as free. */
 int vs_span_find(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
                  uint64_t *start, uint64_t *bytes);

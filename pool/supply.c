@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "pool/streams.h"
+
 #define CREATE_AT_ONCE 16
 
 /* New memory, as up to *count handles of so many pages. Sets *count to those that came; where they
@@ -361,7 +363,7 @@ static int collect(struct vs_pool *pool, struct filling *fill, struct vs_stock *
             pool->reserved < fill->limit ? (fill->limit - pool->reserved) >> PAGE_BITS : 0;
         room = fill->full ? 0 : room;
         uint32_t stolen = lacking > room ? steal(pool, lacking - room, true, &unseen) : 0;
-        uint64_t pending = pool->pending >> PAGE_BITS;
+        uint64_t pending = (pool->pending + vs_streams_free_bytes(pool)) >> PAGE_BITS;
         pool_unlock(pool);
         if (lacking == 0) {
             break;

@@ -2,6 +2,7 @@
  * Every invariant of internal.h, walked. Each has a number, which is what a failing test prints.
  */
 #include "pool/spans.h"
+#include "pool/streams.h"
 
 struct sums {
     uint64_t live, pending, mapped;
@@ -147,6 +148,23 @@ static int check_tree(const struct vs_pool *pool, const struct vs_tree *tree,
     return bytes == tree->bytes ? 0 : 22;
 }
 
+/* A stream's list holds its FREE blocks, all of them. */
+static int check_stream(const struct vs_pool *pool, uint32_t number, uint64_t listed)
+{
+    const struct vs_stream *stream = stream_at(pool, number);
+    uint64_t bytes = 0, count = 0;
+    uint32_t last = 0;
+    for (uint32_t at = stream->oldest; at; last = at, at = block_at(pool, at)->newer, count++) {
+        const struct vs_block *block = block_at(pool, at);
+        if (block->state != BLOCK_FREE || block->stream != number || block->older != last ||
+            block->epoch > atomic_load(&stream->open)) {
+            return 60;
+        }
+        bytes += block_bytes(block);
+    }
+    return count == listed && last == stream->newest && bytes == stream->free_bytes ? 0 : 61;
+}
+
 static int check_queue(const struct vs_pool *pool, const struct vs_zone *zone, uint64_t *pending)
 {
     uint32_t last = 0;
@@ -169,8 +187,9 @@ static int check_heap(const struct vs_pool *pool, const struct vs_heap *heap, ui
     for (unsigned c = 0; c < CLASSES; c++) {
         for (uint32_t n = heap->classes[c].open_head; n; n = run_at(pool, n)->next) {
             const struct vs_run *run = run_at(pool, n);
-            if (!run->free || run->class_ != c || (run->free & run->waiting[0]) ||
-                (run->free & run->waiting[1]) || (run->waiting[0] & run->waiting[1])) {
+            if (!run->free || run->class_ != c || (run->free & run->crossed) ||
+                (run->free & run->waiting[0]) || (run->free & run->waiting[1]) ||
+                (run->waiting[0] & run->waiting[1])) {
                 return 40;
             }
             listed++;
@@ -206,9 +225,19 @@ int vs_pool_validate(struct vs_pool *pool)
         rc = rc ? rc : check_tree(pool, &pool->zones[i].views, BLOCK_VIEW, &listed);
         rc = rc ? rc : check_queue(pool, &pool->zones[i], &queued);
     }
+    for (uint32_t number = 1; number <= pool->stream_count && rc == 0; number++) {
+        uint64_t own = 0;
+        for (unsigned i = ZONE_SMALL; i < ZONES && rc == 0; i++) {
+            rc = check_tree(pool, free_tree(pool, i, number), BLOCK_FREE, &own);
+        }
+        rc = rc ? rc : check_stream(pool, number, own);
+        listed += own;
+    }
     for (unsigned i = 0; i < HEAPS && rc == 0; i++) {
-        rc = check_heap(pool, &pool->heaps[i], &run_bytes);
-        rc = rc ? rc : vs_spans_check(pool, &pool->heaps[i]);
+        rc = vs_spans_check(pool, &pool->heaps[i]);
+    }
+    for (unsigned i = 0; i < heap_count(pool) && rc == 0; i++) {
+        rc = check_heap(pool, heap_at(pool, i), &run_bytes);
     }
     if (rc) {
         return rc;

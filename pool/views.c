@@ -15,6 +15,7 @@
  */
 #include <errno.h>
 
+#include "pool/streams.h"
 #include "pool/supply.h"
 
 #define CANDIDATES 8
@@ -39,7 +40,22 @@ int vs_views_init(struct vs_pool *pool)
     return vs_table_init(&pool->stretches, sizeof(struct stretch), &pool->ops, pool->world);
 }
 
-/* Which pages of the large zone lie in FREE blocks entirely: a bit each. */
+/* The stream whose free memory views are made of, besides what is anybody's: the first one, which
+ * is the only one in most programs. Its FREE blocks and anybody's are never neighbours. */
+#define VIEWED_STREAM 1u
+
+bool vs_views_may(struct vs_pool *pool, uint32_t stream)
+{
+    return pool->stream_count == 0 || stream == VIEWED_STREAM ||
+           free_tree(pool, ZONE_LARGE, VIEWED_STREAM)->bytes == 0;
+}
+
+bool vs_views_of(const struct vs_block *block)
+{
+    return block->stream <= VIEWED_STREAM;
+}
+
+/* Which pages of the large zone lie in FREE blocks (of those) entirely: a bit each. */
 static bool all_free(const struct vs_pool *pool, uint64_t address, uint32_t pages)
 {
     const struct vs_zone *zone = &pool->zones[ZONE_LARGE];
@@ -96,6 +112,7 @@ void vs_views_mark(struct vs_pool *pool, const struct vs_block *block, uint64_t 
     if (start >= end) {
         return;
     }
+    is_free = is_free && vs_views_of(block);
     uint64_t bit = (start - zone->base) >> PAGE_BITS, last = (end - 1 - zone->base) >> PAGE_BITS;
     for (uint64_t word = bit / 64; word <= last / 64; word++) {
         uint64_t mask = word == bit / 64 ? ~UINT64_C(0) << bit % 64 : ~UINT64_C(0);
@@ -117,13 +134,16 @@ void vs_views_begin(struct vs_pool *pool, uint32_t number)
     }
 }
 
-/* The pages go back to where they are at home. */
-static void give_back(struct vs_pool *pool, uint32_t list)
+/* The pages go back to where they are at home, freed like the view, if that was used. */
+static void give_back(struct vs_pool *pool, uint32_t list, const struct vs_block *view)
 {
     for (; list; list = stretch_at(pool, list)->next) {
         struct stretch *stretch = stretch_at(pool, list);
         if (stretch->lent) {
-            block_at(pool, stretch->lent)->state = BLOCK_BUSY;
+            struct vs_block *lent = block_at(pool, stretch->lent);
+            lent->state = BLOCK_BUSY;
+            lent->stream = view ? view->stream : lent->stream;
+            lent->epoch = view ? view->epoch : lent->epoch;
             vs_block_release(pool, stretch->lent, BLOCK_FREE);
             stretch->lent = 0;
         }
@@ -154,7 +174,7 @@ static bool lend_all(struct vs_pool *pool, uint32_t list)
     }
     for (at = list; at; at = stretch_at(pool, at)->next) {
         if (!lend(pool, at)) {
-            give_back(pool, list);
+            give_back(pool, list, NULL);
             return false;
         }
     }
@@ -169,6 +189,8 @@ static void begin(struct vs_pool *pool, uint32_t number)
         handle->turns[handle->turns_at++ % VIEW_TURNS] = (uint32_t)pool->loops.next;
     }
     block->state = BLOCK_LIVE;
+    block->stream = 0;
+    block->turn = 0;
     vs_page_start_set(pool, number);
     vs_pool_live(pool, (int64_t)block_bytes(block));
     pool->allocs++;
@@ -226,7 +248,7 @@ void vs_view_freed(struct vs_pool *pool, uint32_t number, uint64_t epoch)
 void vs_view_idle(struct vs_pool *pool, uint32_t number)
 {
     struct vs_block *block = block_at(pool, number);
-    give_back(pool, block->run);
+    give_back(pool, block->run, block);
     block->state = BLOCK_VIEW;
     block->key = block->units;
     vs_tree_insert(pool, &pool->zones[ZONE_LARGE].views, number);
@@ -276,9 +298,9 @@ static uint32_t add_stretch(struct vs_pool *pool, uint64_t from, uint64_t to, ui
 
 /* Lends so many free pages, from the largest blocks on: few stretches, and the same ones in each
  * round of a loop. Returns how many were found. */
-static uint32_t collect(struct vs_pool *pool, uint32_t pages, bool polite, uint32_t *list)
+static uint32_t collect(struct vs_pool *pool, const struct vs_tree *tree, uint32_t pages,
+                        bool polite, uint32_t *list)
 {
-    struct vs_tree *tree = &pool->zones[ZONE_LARGE].free;
     uint32_t got = 0, skip = 0;
     while (got < pages) {
         uint32_t number = vs_tree_large(pool, tree, skip);
@@ -360,7 +382,9 @@ unsigned vs_views_drop(struct vs_pool *pool, unsigned most)
         uint32_t eldest = 0, number = vs_tree_from(pool, tree, 0, 0);
         while (number) {
             struct vs_block *block = block_at(pool, number);
-            if (block->epoch <= seen && (!eldest || block->epoch < block_at(pool, eldest)->epoch)) {
+            bool passed = block->stream ? vs_stream_seen(pool, block->stream, block->epoch)
+                                        : block->epoch <= seen;
+            if (passed && (!eldest || block->epoch < block_at(pool, eldest)->epoch)) {
                 eldest = number;
             }
             number = vs_tree_from(pool, tree, block->key, block->address + 1);
@@ -390,9 +414,23 @@ unsigned vs_views_drop(struct vs_pool *pool, unsigned most)
     return dropped;
 }
 
-int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
+/* From what is the stream's own, and from what is anybody's. */
+static uint32_t collect_for(struct vs_pool *pool, uint32_t stream, uint32_t pages, uint32_t *list)
 {
-    uint32_t pages = view_pages(units), list = 0;
+    uint32_t got = 0;
+    for (unsigned polite = 2; polite-- > 0;) {
+        if (stream == VIEWED_STREAM) {
+            got +=
+                collect(pool, free_tree(pool, ZONE_LARGE, stream), pages - got, polite != 0, list);
+        }
+        got += collect(pool, free_tree(pool, ZONE_LARGE, 0), pages - got, polite != 0, list);
+    }
+    return got;
+}
+
+int vs_view_make(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
+{
+    uint32_t pages = view_pages(want->units), list = 0;
     pool_lock(pool);
     bool many = pool->views >= VIEWS_MAX;
     pool_unlock(pool);
@@ -401,15 +439,16 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
     }
     pool_lock(pool);
     uint32_t view = pool->views < VIEWS_MAX ? vs_vmm_range(pool, ZONE_LARGE, pages) : 0;
-    uint32_t got = view ? collect(pool, pages, true, &list) : 0;
-    got += view ? collect(pool, pages - got, false, &list) : 0;
+    uint32_t got = view && vs_views_may(pool, want->stream)
+                       ? collect_for(pool, want->stream, pages, &list)
+                       : 0;
     bool enough = view && got == pages;
     if (view) {
         block_at(pool, view)->run = list;
         block_at(pool, view)->view = 1;
     }
     if (view && !enough) {
-        give_back(pool, list);
+        give_back(pool, list, NULL);
         dissolve(pool, view);
     }
     pool_unlock(pool);
@@ -425,11 +464,11 @@ int vs_view_make(struct vs_pool *pool, uint32_t units, uint32_t *number)
         begin(pool, view);
         *number = view;
     } else if (block_at(pool, view)->lost) {
-        give_back(pool, list);
+        give_back(pool, list, NULL);
         count_aliases(pool, block_at(pool, view), 1);
         block_at(pool, view)->state = BLOCK_VIEW;
     } else {
-        give_back(pool, list);
+        give_back(pool, list, NULL);
         dissolve(pool, view);
     }
     pool_unlock(pool);

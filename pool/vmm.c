@@ -14,6 +14,7 @@
 
 #include <errno.h>
 
+#include "pool/streams.h"
 #include "pool/supply.h"
 
 #define STEPS 32     /* blocks that a window may span on one side */
@@ -21,7 +22,8 @@
 #define LARGE_RANGE ((UINT64_C(1) << 41) - VS_POOL_PAGE)
 
 struct window {
-    uint32_t first; /* the block that it starts in */
+    uint32_t stream; /* for whom; 0: anybody */
+    uint32_t first;  /* the block that it starts in */
     uint64_t start, end;
     uint64_t missing; /* bytes with nothing behind them */
     bool askew;       /* whole pages, but not at a page's start */
@@ -62,9 +64,10 @@ int vs_vmm_start(struct vs_pool *pool)
     return 0;
 }
 
-static bool usable(const struct vs_block *block)
+static bool usable(const struct vs_pool *pool, uint32_t stream, const struct vs_block *block)
 {
-    return block->state == BLOCK_FREE || block->state == BLOCK_HOLE;
+    return (block->state == BLOCK_FREE && vs_stream_usable(pool, stream, block)) ||
+           block->state == BLOCK_HOLE;
 }
 
 /* Where a window that should end at `end`, inside `block`, can end: whole pages in a HOLE, whole
@@ -99,13 +102,22 @@ static bool before(const struct window *a, const struct window *b)
 static void consider(const struct vs_pool *pool, uint32_t first, uint64_t start, uint64_t bytes,
                      struct window *best)
 {
-    struct window window = {.first = first, .start = start, .askew = vs_zone_askew(start, bytes)};
-    uint32_t number = first;
+    struct window window = {.stream = best->stream,
+                            .first = first,
+                            .start = start,
+                            .askew = vs_zone_askew(start, bytes)};
+    uint32_t number = first, stream = 0;
 
     for (unsigned i = 0; number && i < STEPS; i++) {
         const struct vs_block *block = block_at(pool, number);
-        if (!usable(block)) {
+        if (!usable(pool, best->stream, block)) {
             return;
+        }
+        if (block->state == BLOCK_FREE && block->stream) { /* it becomes one block, of one stream */
+            if (stream && stream != block->stream) {
+                return;
+            }
+            stream = block->stream;
         }
         uint64_t from = block->address > start ? block->address : start, to = block_end(block);
         if (to >= start + bytes) {
@@ -145,10 +157,21 @@ static void consider_around(const struct vs_pool *pool, uint32_t number, uint64_
     }
 }
 
-static struct window find_window(struct vs_pool *pool, struct vs_zone *zone, uint32_t units)
+/* Windows around the largest blocks of a tree. */
+static void consider_large(const struct vs_pool *pool, const struct vs_tree *tree, uint64_t bytes,
+                           struct window *best)
 {
-    uint64_t bytes = (uint64_t)units << UNIT_BITS;
-    struct window best = {0};
+    uint32_t number;
+    for (unsigned i = 0; i < CANDIDATES && (number = vs_tree_large(pool, tree, i)); i++) {
+        consider_around(pool, number, bytes, best);
+    }
+}
+
+static struct window find_window(struct vs_pool *pool, const struct vs_want *want)
+{
+    struct vs_zone *zone = &pool->zones[want->zone];
+    uint64_t bytes = (uint64_t)want->units << UNIT_BITS;
+    struct window best = {.stream = want->stream};
     uint32_t number;
 
     vs_holes_sort(pool, zone);
@@ -162,10 +185,11 @@ static struct window find_window(struct vs_pool *pool, struct vs_zone *zone, uin
         }
         return best;
     }
-    for (unsigned i = 0; i < CANDIDATES && (number = vs_tree_large(pool, &zone->free, i)); i++) {
-        consider_around(pool, number, bytes, &best);
+    consider_large(pool, &zone->free, bytes, &best);
+    if (want->stream) {
+        consider_large(pool, free_tree(pool, want->zone, want->stream), bytes, &best);
     }
-    number = vs_tree_from(pool, &zone->holes, units, 0);
+    number = vs_tree_from(pool, &zone->holes, want->units, 0);
     for (unsigned i = 0; number && i < CANDIDATES; i++) {
         const struct vs_block *hole = block_at(pool, number);
         consider_around(pool, number, bytes, &best);
@@ -257,19 +281,19 @@ void vs_vmm_unbusy(struct vs_pool *pool, uint32_t number)
 
 /* The lock is held. A BUSY block that is mapped throughout becomes a block of so many units, and a
  * free rest. */
-static int hand_out(struct vs_pool *pool, uint32_t number, uint32_t units,
-                    enum vs_block_state state)
+static int hand_out(struct vs_pool *pool, uint32_t number, const struct vs_want *want)
 {
+    uint32_t units = want->units;
     vs_big_fit(pool, block_at(pool, number), &units);
-    return vs_block_serve(pool, number, units, state);
+    return vs_block_serve(pool, number, units, want->state);
 }
 
 /* A free block would do but for a handle of several pages at its end: cut that into pages. */
-static int grow_by_cutting(struct vs_pool *pool, struct vs_zone *zone, uint32_t units,
-                           enum vs_block_state state, uint32_t *number)
+static int grow_by_cutting(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
 {
     pool_lock(pool);
-    uint32_t found = vs_tree_from(pool, &zone->free, units, 0), fitted = units;
+    uint32_t found = vs_stream_fit(pool, want->zone, want->stream, want->units, 0);
+    uint32_t fitted = want->units;
     uint32_t cut = found ? vs_big_fit(pool, block_at(pool, found), &fitted) : 0;
     if (!cut) {
         pool_unlock(pool);
@@ -277,11 +301,13 @@ static int grow_by_cutting(struct vs_pool *pool, struct vs_zone *zone, uint32_t 
     }
     struct vs_handle *handle = handle_at(pool, cut);
     uint64_t end = handle->address + handle->pages * VS_POOL_PAGE;
-    if (!vs_pages_seen(pool, handle->address, end - handle->address)) {
+    const struct vs_block *block = block_at(pool, found);
+    if (!vs_pages_seen(pool, handle->address, end - handle->address) ||
+        !vs_stream_seen(pool, block->stream, block->epoch)) {
         pool_unlock(pool);
         return -EBUSY;
     }
-    struct window window = {.first = found, .start = block_at(pool, found)->address, .end = end};
+    struct window window = {.first = found, .start = block->address, .end = end};
     uint32_t busy = take_window(pool, &window);
     pool_unlock(pool);
     if (!busy) {
@@ -294,7 +320,7 @@ static int grow_by_cutting(struct vs_pool *pool, struct vs_zone *zone, uint32_t 
         if (pool->big_floor_bits < 40) {
             pool->big_floor_bits++; /* blocks of this size come and go here */
         }
-        rc = hand_out(pool, busy, units, state);
+        rc = hand_out(pool, busy, want);
         *number = busy;
     } else {
         vs_vmm_unbusy(pool, busy);
@@ -304,16 +330,14 @@ static int grow_by_cutting(struct vs_pool *pool, struct vs_zone *zone, uint32_t 
     return rc;
 }
 
-int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t limit,
-                enum vs_block_state state, uint32_t *number)
+int vs_vmm_grow(struct vs_pool *pool, const struct vs_want *want, uint64_t limit, uint32_t *number)
 {
-    struct vs_zone *zone = &pool->zones[name];
-    int cutting = grow_by_cutting(pool, zone, units, state, number);
+    int cutting = grow_by_cutting(pool, want, number);
     if (cutting != -ENOENT && cutting != -EBUSY) {
         return cutting;
     }
     pool_lock(pool);
-    struct window window = find_window(pool, zone, units);
+    struct window window = find_window(pool, want);
     int rc = -ENOMEM;
     uint32_t busy = 0;
     uint64_t surplus = 0;
@@ -326,10 +350,10 @@ int vs_vmm_grow(struct vs_pool *pool, unsigned name, uint32_t units, uint64_t li
         return rc;
     }
     atomic_fetch_add(&pool->transits, 1);
-    rc = vs_supply_window(pool, busy, name, units, limit, &surplus);
+    rc = vs_supply_window(pool, busy, want->zone, want->units, limit, &surplus);
     pool_lock(pool);
     if (rc == 0) {
-        rc = hand_out(pool, busy, units, state);
+        rc = hand_out(pool, busy, want);
         *number = busy;
     } else {
         vs_vmm_unbusy(pool, busy);

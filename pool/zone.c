@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "pool/spans.h"
+#include "pool/streams.h"
 
 /* How many tight fits are looked at for one that needs no handle cut, and keeps out of the views'
  * way.
@@ -27,26 +28,22 @@ static bool wary(const struct vs_pool *pool)
 }
 
 /* The lock is held. 0: nothing fits as it lies. */
-static uint32_t find_fit(struct vs_pool *pool, const struct vs_zone *zone, unsigned name,
-                         uint32_t *units)
+static uint32_t find_fit(struct vs_pool *pool, const struct vs_want *want, uint32_t *units)
 {
-    uint32_t number = vs_tree_from(pool, &zone->free, *units, 0);
+    uint32_t number = vs_stream_fit(pool, want->zone, want->stream, *units, 0);
     if (!number) {
         return 0;
     }
     const struct vs_block *block = block_at(pool, number);
-    if (pool->config.backing == VS_POOL_NATIVE && name == ZONE_LARGE) {
-        /* Never split, so it must be nearly as large as wanted. */
-        bool near = block->units - *units <= *units / 8;
-        *units = block->units;
-        return near ? number : 0;
+    if (pool->config.backing == VS_POOL_NATIVE && want->zone == ZONE_LARGE) {
+        return vs_zone_fits(pool, want, block, units) ? number : 0;
     }
     uint32_t first = 0, first_units = 0;
     for (unsigned i = 0; number && i < FITS; i++) {
         uint32_t fitted = *units;
         if (!block->big || vs_big_fit(pool, block, &fitted) == 0) {
             uint64_t bytes = (uint64_t)fitted << UNIT_BITS;
-            if (name != ZONE_LARGE || pool->views == 0 ||
+            if (want->zone != ZONE_LARGE || pool->views == 0 ||
                 !(wary(pool) ? vs_loops_viewed(pool, block->address, bytes)
                              : vs_loops_wants(pool, block->address, bytes))) {
                 *units = fitted;
@@ -57,17 +54,18 @@ static uint32_t find_fit(struct vs_pool *pool, const struct vs_zone *zone, unsig
                 first_units = fitted;
             }
         }
-        number = vs_tree_from(pool, &zone->free, block->units, block->address + 1);
+        number = vs_stream_fit(pool, want->zone, want->stream, block->units, block->address + 1);
         block = number ? block_at(pool, number) : NULL;
     }
     *units = first ? first_units : *units;
     return first;
 }
 
-static bool viewable(const struct vs_pool *pool, unsigned zone, uint32_t units)
+static bool viewable(struct vs_pool *pool, const struct vs_want *want)
 {
-    return zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
-           (uint64_t)units << UNIT_BITS >= pool->config.view_min;
+    return want->zone == ZONE_LARGE && pool->config.backing == VS_POOL_VMM &&
+           (uint64_t)want->units << UNIT_BITS >= pool->config.view_min &&
+           vs_views_may(pool, want->stream);
 }
 
 /* Where in a FREE block a request goes: blocks of whole pages to a page's start, where there is
@@ -106,12 +104,14 @@ static int carve(struct vs_pool *pool, uint32_t found, uint64_t start, uint32_t 
 
 /* The FREE block that all of a request at an address lies in; 0 if there is none, or a handle of
  * several pages would have to be shared. */
-static uint32_t free_around(const struct vs_pool *pool, uint64_t address, uint32_t units)
+static uint32_t free_around(const struct vs_pool *pool, uint64_t address,
+                            const struct vs_want *want)
 {
     uint32_t number = vs_free_block_at(pool, address);
     const struct vs_block *block = number ? block_at(pool, number) : NULL;
     return block && !block->big && block->address <= address &&
-                   block_end(block) >= address + ((uint64_t)units << UNIT_BITS)
+                   block_end(block) >= address + ((uint64_t)want->units << UNIT_BITS) &&
+                   vs_stream_usable(pool, want->stream, block)
                ? number
                : 0;
 }
@@ -148,26 +148,22 @@ static bool stands(struct vs_pool *pool, uint32_t number, uint64_t place)
 }
 
 /* Where it lay in the round before. -EAGAIN: it can't. */
-static int try_expected(struct vs_pool *pool, uint64_t place, uint32_t units,
-                        enum vs_block_state state, uint32_t *number)
+static int try_expected(struct vs_pool *pool, const struct vs_want *want, uint64_t place,
+                        uint32_t *number)
 {
-    uint32_t found = free_around(pool, place, units);
+    uint32_t found = free_around(pool, place, want);
     if (found) {
-        return carve(pool, found, place, units, state, number);
+        return carve(pool, found, place, want->units, want->state, number);
     }
-    return viewable(pool, ZONE_LARGE, units) && vs_view_take_at(pool, units, place, number)
-               ? 0
-               : -EAGAIN;
+    return viewable(pool, want) && vs_view_take_at(pool, want->units, place, number) ? 0 : -EAGAIN;
 }
 
 /* Its place of the round before is taken: one that is in nobody's way, in the tightest free blocks.
  */
-static int try_between(struct vs_pool *pool, uint32_t units, enum vs_block_state state,
-                       uint32_t *number)
+static int try_between(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
 {
-    const struct vs_tree *tree = &pool->zones[ZONE_LARGE].free;
-    uint64_t bytes = (uint64_t)units << UNIT_BITS;
-    uint32_t found = vs_tree_from(pool, tree, units, 0);
+    uint64_t bytes = (uint64_t)want->units << UNIT_BITS;
+    uint32_t found = vs_stream_fit(pool, ZONE_LARGE, want->stream, want->units, 0);
     for (unsigned i = 0; found && i < FITS; i++) {
         const struct vs_block *block = block_at(pool, found);
         uint64_t start =
@@ -175,11 +171,36 @@ static int try_between(struct vs_pool *pool, uint32_t units, enum vs_block_state
         uint64_t place =
             block->big ? 0 : vs_loops_avoid(pool, start, block_end(block), bytes, wary(pool));
         if (place) {
-            return carve(pool, found, place, units, state, number);
+            return carve(pool, found, place, want->units, want->state, number);
         }
-        found = vs_tree_from(pool, tree, block->units, block->address + 1);
+        found = vs_stream_fit(pool, ZONE_LARGE, want->stream, block->units, block->address + 1);
     }
     return -EAGAIN;
+}
+
+bool vs_zone_fits(const struct vs_pool *pool, const struct vs_want *want,
+                  const struct vs_block *block, uint32_t *units)
+{
+    if (pool->config.backing == VS_POOL_NATIVE && want->zone == ZONE_LARGE) {
+        bool near = block->units - *units <= *units / 8; /* never split */
+        *units = block->units;
+        return near;
+    }
+    return !block->big || vs_big_fit(pool, block, units) == 0;
+}
+
+/* Memory of another stream that this one comes after. */
+static int try_after(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
+{
+    uint32_t units = want->units;
+    uint32_t found =
+        want->stream ? vs_stream_fit_after(pool, want->zone, want->stream, want->units) : 0;
+    const struct vs_block *block = found ? block_at(pool, found) : NULL;
+    if (!found || !vs_zone_fits(pool, want, block, &units)) {
+        return -EAGAIN;
+    }
+    uint64_t start = place_in(block, (uint64_t)units << UNIT_BITS);
+    return carve(pool, found, start, units, want->state, number);
 }
 
 /* May moving the fences on be worth more than another place? That of a long round might be free
@@ -193,47 +214,54 @@ static bool fences_first(const struct vs_pool *pool, uint64_t round)
 }
 
 /* fresh: a block of this size that has just become free and is neither listed nor joined; or 0. */
-static int try_locked(struct vs_pool *pool, unsigned name, uint32_t units,
-                      enum vs_block_state state, bool early, uint32_t fresh, uint32_t *number)
+static int try_locked(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t fresh,
+                      uint32_t *number)
 {
-    uint64_t place = remembers(pool, name) ? vs_loops_expect(pool, units) : 0;
+    uint32_t units = want->units;
+    uint64_t place = remembers(pool, want->zone) ? vs_loops_expect(pool, units) : 0;
     uint64_t round = place ? pool->loops.next - pool->loops.expected : 0;
-    bool busy = early && remembers(pool, name) && fences_first(pool, round);
+    bool busy = early && remembers(pool, want->zone) && fences_first(pool, round);
     if (fresh && (place || !busy) && stands(pool, fresh, place)) {
         *number = fresh;
-        return vs_block_serve(pool, fresh, units, state);
+        return vs_block_serve(pool, fresh, units, want->state);
     }
     if (fresh) {
         vs_block_release(pool, fresh, BLOCK_FREE);
     }
-    int rc = place ? try_expected(pool, place, units, state, number) : -EAGAIN;
+    int rc = place ? try_expected(pool, want, place, number) : -EAGAIN;
     if (rc == -EAGAIN && busy) {
         return -EBUSY;
     }
     if (rc == -EAGAIN && round >= VS_LOOP_LONG) {
-        rc = try_between(pool, units, state, number);
+        rc = try_between(pool, want, number);
     }
     if (rc != -EAGAIN) {
         return rc;
     }
-    uint32_t fitted = units, found = find_fit(pool, &pool->zones[name], name, &fitted);
+    uint32_t fitted = units, found = find_fit(pool, want, &fitted);
     if (found) {
         uint64_t start = place_in(block_at(pool, found), (uint64_t)fitted << UNIT_BITS);
-        return carve(pool, found, start, fitted, state, number);
+        return carve(pool, found, start, fitted, want->state, number);
     }
-    return viewable(pool, name, units) && vs_view_take(pool, units, number) ? 0 : -EAGAIN;
+    if (viewable(pool, want) && vs_view_take(pool, units, number)) {
+        return 0;
+    }
+    return try_after(pool, want, number);
 }
 
-int vs_zone_try(struct vs_pool *pool, unsigned name, uint32_t units, enum vs_block_state state,
-                bool early, uint32_t *number)
+int vs_zone_try(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
 {
     pool_lock(pool);
     uint32_t fresh = pool->config.faults & VS_POOL_JOIN_FIRST
                          ? vs_blocks_drain_for(pool, ZONE_NONE, 0)
-                         : vs_blocks_drain_for(pool, name, units);
-    int rc = try_locked(pool, name, units, state, early, fresh, number);
-    if (rc == 0 && remembers(pool, name)) {
-        remember(pool, units, *number);
+                         : vs_blocks_drain_for(pool, want->zone, want->units);
+    int rc = try_locked(pool, want, early, fresh, number);
+    if (rc == 0 && remembers(pool, want->zone)) {
+        remember(pool, want->units, *number);
+    }
+    if (rc == 0 &&
+        __builtin_expect(atomic_load_explicit(&pool->pressed, memory_order_relaxed), 0)) {
+        vs_streams_relax(pool);
     }
     pool_unlock(pool);
     return rc;
@@ -280,22 +308,14 @@ static uint64_t limit_for(struct vs_pool *pool, uint64_t bytes)
     return limit;
 }
 
-static int grow_zone(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                     enum vs_block_state state, uint32_t *number)
-{
-    return pool->config.backing == VS_POOL_VMM
-               ? vs_vmm_grow(pool, zone, units, limit, state, number)
-               : vs_native_grow(pool, zone, units, limit, state, number);
-}
-
 /* The backing's growth, remembered where that is of use. */
-static int grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                enum vs_block_state state, uint32_t *number)
+static int grow(struct vs_pool *pool, const struct vs_want *want, uint64_t limit, uint32_t *number)
 {
-    int rc = grow_zone(pool, zone, units, limit, state, number);
-    if (rc == 0 && remembers(pool, zone)) {
+    int rc = pool->config.backing == VS_POOL_VMM ? vs_vmm_grow(pool, want, limit, number)
+                                                 : vs_native_grow(pool, want, limit, number);
+    if (rc == 0 && remembers(pool, want->zone)) {
         pool_lock(pool);
-        remember(pool, units, *number);
+        remember(pool, want->units, *number);
         pool_unlock(pool);
     }
     return rc;
@@ -303,36 +323,42 @@ static int grow(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t li
 
 /* For a request that would have to move pages: a view instead, with new memory for what free pages
  * lack. */
-static int grow_or_view(struct vs_pool *pool, unsigned zone, uint32_t units, uint64_t limit,
-                        enum vs_block_state state, uint32_t *number)
+static int grow_or_view(struct vs_pool *pool, const struct vs_want *want, uint64_t limit,
+                        uint32_t *number)
 {
-    uint64_t bytes = page_up((uint64_t)units << UNIT_BITS), lacking;
+    uint64_t bytes = page_up((uint64_t)want->units << UNIT_BITS), lacking;
     pool_lock(pool);
     uint64_t whole = pool->zones[ZONE_LARGE].free.whole;
+    whole += want->stream ? free_tree(pool, ZONE_LARGE, want->stream)->whole : 0;
     bool grows = pool->reserved + bytes <= limit && pool->reserved + bytes <= pool->full_at;
+    bool views = !grows && viewable(pool, want);
+    if (!grows && pool->stream_count > 0) {
+        vs_streams_press(pool);
+    }
     pool_unlock(pool);
     lacking = whole < bytes ? bytes - whole : 0;
-    if (!grows && viewable(pool, zone, units)) {
+    if (views) {
         int rc = lacking > 0 ? vs_vmm_add(pool, lacking) : 0;
-        rc = rc ? rc : vs_view_make(pool, units, number);
+        rc = rc ? rc : vs_view_make(pool, want, number);
         if (rc == 0) {
             pool_lock(pool);
-            remember(pool, units, *number);
+            remember(pool, want->units, *number);
             pool_unlock(pool);
         }
         if (rc != -EAGAIN && rc != -ENOMEM) {
             return rc;
         }
     }
-    return grow(pool, zone, units, limit, state, number);
+    return grow(pool, want, limit, number);
 }
 
 static enum vs_pool_verdict verdict_of(struct vs_pool *pool, uint64_t bytes)
 {
     enum vs_pool_verdict verdict = VS_POOL_FULL;
     pool_lock(pool);
-    if (vs_epochs_unclosed(&pool->epochs) && pool->pending > 0 &&
-        pool->reserved - pool->live >= bytes) {
+    bool pending =
+        (vs_epochs_unclosed(&pool->epochs) && pool->pending > 0) || vs_streams_free_bytes(pool) > 0;
+    if (pending && pool->reserved - pool->live >= bytes) {
         verdict = VS_POOL_PENDING;
     } else if (pool->config.backing == VS_POOL_NATIVE &&
                pool->reserved - pool->live - pool->pending >= bytes) {
@@ -342,30 +368,22 @@ static enum vs_pool_verdict verdict_of(struct vs_pool *pool, uint64_t bytes)
     return verdict;
 }
 
-int vs_zone_try_grow(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                     uint32_t *number)
+int vs_zone_try_grow(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
 {
-    int rc = vs_zone_try(pool, zone, units, state, false, number);
-    if (rc == -EAGAIN && vs_zone_rotates(pool, (uint64_t)units << UNIT_BITS)) {
-        rc = grow(pool, zone, units, UINT64_MAX, state, number);
+    int rc = vs_zone_try(pool, want, false, number);
+    if (rc == -EAGAIN && vs_zone_rotates(pool, (uint64_t)want->units << UNIT_BITS)) {
+        rc = grow(pool, want, UINT64_MAX, number);
     }
     return rc;
 }
 
-struct want {
-    uint32_t units;
-    unsigned zone;
-    enum vs_block_state state;
-    bool capturing;
-};
-
 /* What lies ready. In a loop it may be worth a fence that the place of the round before is free. */
-static int ready(struct vs_pool *pool, const struct want *want, bool first, uint32_t *number)
+static int ready(struct vs_pool *pool, const struct vs_want *want, bool first, uint32_t *number)
 {
-    int rc = vs_zone_try(pool, want->zone, want->units, want->state, first, number);
+    int rc = vs_zone_try(pool, want, first, number);
     if (rc == -EBUSY) {
         rc = pool->ops.one_stream(pool->world) ? vs_zone_fences(pool) : 0;
-        return rc < 0 ? rc : vs_zone_try(pool, want->zone, want->units, want->state, false, number);
+        return rc < 0 ? rc : vs_zone_try(pool, want, false, number);
     }
     return rc;
 }
@@ -379,50 +397,56 @@ static bool final(int rc)
     return rc != -ENOMEM && rc != -EAGAIN;
 }
 
+/* Moving the fences on, of the context and of other streams. MORE, 0 or an error. */
+static int move_fences(struct vs_pool *pool, const struct vs_want *want)
+{
+    int rc = vs_zone_fences(pool);
+    return rc != 0 || pool->stream_count == 0 ? rc : vs_streams_poll(pool, want->stream);
+}
+
 /* Everything that costs no wait: what spans and the slack leave, moving pages, ordering. */
-static int climb(struct vs_pool *pool, const struct want *want, uint32_t *number)
+static int climb(struct vs_pool *pool, const struct vs_want *want, bool capturing, uint32_t *number)
 {
     if (vs_spans_flush(pool, false) > 0) {
         return MORE;
     }
     uint64_t limit = limit_for(pool, (uint64_t)want->units << UNIT_BITS);
-    int rc = grow_or_view(pool, want->zone, want->units, limit, want->state, number);
-    if (!final(rc) && !want->capturing) {
-        int ordered = vs_epochs_order(&pool->epochs, &pool->ops, pool->world);
-        rc = ordered != 0 ? ordered : rc;
+    int rc = grow_or_view(pool, want, limit, number);
+    int ordered = final(rc) ? 0 : vs_streams_order(pool, want);
+    if (!final(rc) && ordered == 0 && !capturing) {
+        ordered = vs_epochs_order(&pool->epochs, &pool->ops, pool->world);
     }
-    return rc;
+    return ordered != 0 ? ordered : rc;
 }
 
 /* Waits, and what is left after them. */
-static int climb_last(struct vs_pool *pool, const struct want *want, uint32_t *number)
+static int climb_last(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
 {
     int rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
+    rc = rc != 0 ? rc : vs_streams_wait(pool, false);
     if (rc != 0) {
         return rc < 0 ? rc : MORE;
     }
-    return vs_slab_flush(pool) > 0
-               ? MORE
-               : grow(pool, want->zone, want->units, UINT64_MAX, want->state, number);
+    return vs_slab_flush(pool) > 0 ? MORE : grow(pool, want, UINT64_MAX, number);
 }
 
-int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_block_state state,
-                  struct vs_pool_request *request, uint32_t *number)
+int vs_zone_alloc(struct vs_pool *pool, const struct vs_want *want, struct vs_pool_request *request,
+                  uint32_t *number)
 {
-    const struct want want = {units, zone, state, request->capturing};
-    uint64_t bytes = (uint64_t)units << UNIT_BITS;
+    uint64_t bytes = (uint64_t)want->units << UNIT_BITS;
+    bool hasty = pool->stream_count > 0; /* not yet waited for streams without exact fences */
     unsigned naps = 0;
 
     for (bool first = true;; first = false) {
-        int rc = ready(pool, &want, first, number);
+        int rc = ready(pool, want, first, number);
         if (rc != -EAGAIN) {
             return rc;
         }
         if (vs_zone_rotates(pool, bytes)) {
-            rc = grow(pool, zone, units, UINT64_MAX, state, number);
+            rc = grow(pool, want, UINT64_MAX, number);
         }
         if (!final(rc)) {
-            int moved = vs_zone_fences(pool);
+            int moved = move_fences(pool, want);
             if (moved > 0) {
                 continue;
             }
@@ -431,13 +455,19 @@ int vs_zone_alloc(struct vs_pool *pool, unsigned zone, uint32_t units, enum vs_b
         if (first) {
             atomic_fetch_add_explicit(&pool->misses, 1, memory_order_relaxed);
         }
-        rc = final(rc) ? rc : climb(pool, &want, number);
-        rc = final(rc) ? rc : climb_last(pool, &want, number);
+        rc = final(rc) ? rc : climb(pool, want, request->capturing, number);
+        rc = final(rc) ? rc : climb_last(pool, want, number);
         if (rc == MORE) {
             continue;
         }
         if (final(rc)) {
             return rc;
+        }
+        if (hasty) {
+            hasty = false;
+            if (vs_streams_wait(pool, true) > 0) {
+                continue;
+            }
         }
         if (atomic_load(&pool->transits) > 0 || (rc == -EAGAIN && naps++ < NAPS)) {
             pool->ops.nap(pool->world); /* somebody holds memory that may yet come back */
