@@ -12,7 +12,8 @@
 
 enum way { PLAIN, STREAM, SIBLING, NULL_STREAM, LEGACY, PER_THREAD, ELSEWHERE, WAYS };
 enum kind { ALLOCATED, ORDERED, POOLED, KINDS };
-#define SIZE ((size_t)3 << 20)
+#define SMALL ((size_t)200 << 10)
+#define LARGE ((size_t)5 << 19)
 
 static const char *const way_names[WAYS] = {
     "plainly",           "in its stream",       "in another stream",    "in the null stream",
@@ -63,7 +64,7 @@ static CUresult let_go(enum way way, CUdeviceptr p)
 
 /* Makes what the stream has so far come before the free; on another stream of this context there is
  * more work on the block before that. */
-static void order(enum kind kind, enum way way, CUdeviceptr p)
+static void order(enum kind kind, enum way way, CUdeviceptr p, size_t size)
 {
     if (way == PLAIN && kind != ALLOCATED) {
         MUST(cuStreamSynchronize, stream);
@@ -73,28 +74,29 @@ static void order(enum kind kind, enum way way, CUdeviceptr p)
     }
     if (way != PLAIN && way != STREAM && way != ELSEWHERE) {
         cu_must("spin_us", kernel_spin_us(stream_of(way), 3000));
-        MUST(cuMemsetD8Async, p, 255, SIZE, stream_of(way));
+        MUST(cuMemsetD8Async, p, 255, size, stream_of(way));
     }
 }
 
 /* Written late, freed while that runs, then three more of its size, each with bytes of its own. */
 static void reused(enum kind kind, enum way way, unsigned char value)
 {
-    CUdeviceptr p = take(kind, SIZE), more[3];
+    const size_t size = way == STREAM || way == SIBLING ? LARGE : SMALL;
+    CUdeviceptr p = take(kind, size), more[3];
     unsigned wrong = 0;
 
     cu_must("spin_us", kernel_spin_us(stream, 3000));
-    MUST(cuMemsetD8Async, p, value, SIZE, stream);
-    order(kind, way, p);
+    MUST(cuMemsetD8Async, p, value, size, stream);
+    order(kind, way, p, size);
     CUresult result = let_go(way, p);
     CUresult again = let_go(way, p), plainly = CU(cuMemFree)(p);
     for (int i = 0; i < 3; i++) {
-        more[i] = take(kind, SIZE);
-        MUST(cuMemsetD8Async, more[i], (unsigned char)(value + 1 + i), SIZE, stream);
+        more[i] = take(kind, size);
+        MUST(cuMemsetD8Async, more[i], (unsigned char)(value + 1 + i), size, stream);
     }
     MUST(cuStreamSynchronize, stream);
     for (int i = 0; i < 3; i++) {
-        wrong += !cu_all_bytes(more[i], SIZE, (unsigned char)(value + 1 + i));
+        wrong += !cu_all_bytes(more[i], size, (unsigned char)(value + 1 + i));
         MUST(cuMemFreeAsync, more[i], stream);
     }
     cu_say("%s, freed %s: %s, again: %s, plainly again: %s, wrong ones behind it: %u",
@@ -150,8 +152,8 @@ static void in_thread(void)
 
     cu_say("on a thread without a context");
     for (int kind = 0; kind < KINDS; kind++) {
-        left[kind] = take((enum kind)kind, SIZE);
-        MUST(cuMemsetD8Async, left[kind], 3, SIZE, stream);
+        left[kind] = take((enum kind)kind, SMALL);
+        MUST(cuMemsetD8Async, left[kind], 3, SMALL, stream);
     }
     MUST(cuStreamSynchronize, stream);
     if (pthread_create(&thread, NULL, without_context, NULL) == 0)
@@ -165,8 +167,8 @@ static void from_elsewhere(enum kind kind)
     CUresult result[4];
 
     for (int i = 0; i < 4; i++) {
-        p[i] = take(kind, SIZE / 2 + (size_t)i * 4096);
-        MUST(cuMemsetD8Async, p[i], 4, SIZE / 2, stream);
+        p[i] = take(kind, SMALL + (size_t)i * 4096);
+        MUST(cuMemsetD8Async, p[i], 4, SMALL, stream);
     }
     MUST(cuStreamSynchronize, stream);
     MUST(cuCtxSetCurrent, there);

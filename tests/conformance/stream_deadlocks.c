@@ -10,6 +10,9 @@
  * Parts differ in who waits (a kernel, the stream itself, a host function), who sets (a kernel, the
  * stream itself, a new stream, a host function, the host), what is allocated (the same size, less,
  * what two frees left) and how (in a stream, in another thread's per-thread stream, plainly).
+ *
+ * DEADLOCK_LATER is the MiB that the last part takes until it has to have the freed memory, of
+ * which it frees the first while there is plenty; without it there is no such part.
  */
 #include "flag.h"
 #include "launch.h"
@@ -18,7 +21,7 @@ enum waiter { KERNEL, VALUE, FUNCTION };
 enum setter { SET_BY_KERNEL, SET_BY_VALUE, SET_BY_NEW_STREAM, SET_BY_FUNCTION, SET_BY_HOST };
 enum shape { SAME, LESS, TWO_FREES };
 enum way { STREAM, OTHER_THREAD, PLAIN, FREED_PLAINLY };
-#define BLOCK ((size_t)8 << 20)
+#define BLOCK ((size_t)4 << 20)
 
 static CUstream waiting, second, setting;
 static CUcontext context;
@@ -164,6 +167,32 @@ static void behind(void)
     MUST(cuCtxSynchronize);
 }
 
+/* The memory becomes short when the stream waits already. */
+static void later(size_t total)
+{
+    enum { MOST = 256 };
+    static CUdeviceptr p[MOST];
+    const size_t count = total / BLOCK < MOST ? total / BLOCK : MOST;
+    unsigned failed = 0;
+
+    flag_arm();
+    MUST(cuMemAllocAsync, &p[0], BLOCK, waiting);
+    MUST(cuMemsetD8Async, p[0], 1, BLOCK, waiting);
+    MUST(cuMemFreeAsync, p[0], waiting);
+    wait_in(KERNEL, waiting);
+    for (size_t i = 0; i < count; i++) {
+        p[i] = 0;
+        failed += CU(cuMemAllocAsync)(&p[i], BLOCK, setting) != CUDA_SUCCESS;
+    }
+    set_in(SET_BY_KERNEL, setting);
+    MUST(cuStreamSynchronize, waiting);
+    cu_say("the memory becomes short later: it ended by itself: %s, failed allocations %u",
+           flag_disarm() ? "yes" : "no", failed);
+    for (size_t i = 0; i < count; i++)
+        MUST(cuMemFreeAsync, p[i], setting);
+    MUST(cuCtxSynchronize);
+}
+
 int main(int argc, char **argv)
 {
     static const struct part parts[] = {
@@ -201,5 +230,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         run(&parts[i]);
     behind();
+    if (getenv("DEADLOCK_LATER") != NULL)
+        later((size_t)atoi(getenv("DEADLOCK_LATER")) << 20);
     return cu_end();
 }

@@ -11,7 +11,7 @@
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
-enum { ROUNDS = 24, MANY = 80, KEPT = 12 };
+enum { ROUNDS = 18, MANY = 80, KEPT = 12 };
 
 static CUstream stream;
 static CUmemoryPool standard;
@@ -45,7 +45,7 @@ static CUdeviceptr written_late(CUstream on, size_t size, unsigned char value, u
 
 static size_t size_of(int i)
 {
-    static const size_t sizes[] = {512, 3 * KIB, 60 * KIB, 300 * KIB, 2 * MIB, 5 * MIB};
+    static const size_t sizes[] = {512, 3 * KIB, 60 * KIB, 300 * KIB, 700 * KIB, 2 * MIB};
     return sizes[i % 6] + (size_t)(i % 7) * 512;
 }
 
