@@ -461,6 +461,9 @@ bool vs_loops_viewed(struct vs_pool *pool, uint64_t address, uint64_t bytes);
  * known. */
 bool vs_loops_wants(struct vs_pool *pool, uint64_t address, uint64_t bytes);
 
+/* What is known roughly is true; 0, or a number (validate.c). */
+int vs_loops_check(struct vs_pool *pool);
+
 /* views.c */
 /* The FREE block of the large zone around an address; 0 = none. */
 uint32_t vs_free_block_at(const struct vs_pool *pool, uint64_t address);

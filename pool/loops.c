@@ -19,6 +19,11 @@
 #define MOVES 64   /* places tried in one free block */
 #define FACTOR UINT64_C(0x9e3779b97f4a7c15)
 
+#define GROUP 8        /* turns whose places are known together, roughly */
+#define BUCKET_BITS 26 /* by stretches of 64 MiB, modulo 64 */
+_Static_assert(VS_LOOP_PAST % GROUP == 0 && CONTEXT >= GROUP,
+               "when a group begins anew, none of its turns is known any more");
+
 struct vs_past {
     uint64_t address;
     uint32_t units;
@@ -30,12 +35,13 @@ int vs_loops_init(struct vs_pool *pool)
     struct vs_loops *loops = &pool->loops;
     loops->past = pool->ops.host_map(pool->world, VS_LOOP_PAST * sizeof *loops->past);
     loops->by_context = pool->ops.host_map(pool->world, VS_LOOP_PAST * sizeof *loops->by_context);
+    loops->places = pool->ops.host_map(pool->world, VS_LOOP_PAST / GROUP * sizeof *loops->places);
     loops->next = loops->expected = 1;
     loops->last_factor = 1;
     for (unsigned i = 0; i < CONTEXT; i++) {
         loops->last_factor *= FACTOR;
     }
-    return loops->past && loops->by_context ? 0 : -ENOMEM;
+    return loops->past && loops->by_context && loops->places ? 0 : -ENOMEM;
 }
 
 void vs_loops_fini(struct vs_pool *pool)
@@ -48,13 +54,18 @@ void vs_loops_fini(struct vs_pool *pool)
         pool->ops.host_unmap(pool->world, loops->by_context,
                              VS_LOOP_PAST * sizeof *loops->by_context);
     }
+    if (loops->places) {
+        pool->ops.host_unmap(pool->world, loops->places,
+                             VS_LOOP_PAST / GROUP * sizeof *loops->places);
+    }
 }
 
 uint64_t vs_loops_host_bytes(const struct vs_pool *pool)
 {
     const struct vs_loops *loops = &pool->loops;
     uint64_t turns = loops->next < VS_LOOP_PAST ? loops->next : VS_LOOP_PAST;
-    return turns * (sizeof *loops->past + sizeof *loops->by_context);
+    return turns * (sizeof *loops->past + sizeof *loops->by_context) +
+           turns / GROUP * sizeof *loops->places;
 }
 
 static struct vs_past *past(struct vs_loops *loops, uint64_t turn)
@@ -78,6 +89,20 @@ static uint64_t context(struct vs_loops *loops, uint32_t units)
 {
     uint64_t gone = loops->next > CONTEXT ? past(loops, loops->next - CONTEXT)->units : 0;
     return loops->context * FACTOR + units - gone * loops->last_factor;
+}
+
+/* Where some memory is, roughly: two that share an address share a bit. */
+static uint64_t roughly(uint64_t address, uint64_t bytes)
+{
+    uint64_t first = address >> BUCKET_BITS, more = ((address + bytes - 1) >> BUCKET_BITS) - first;
+    uint64_t bits = more < 63 ? (UINT64_C(2) << more) - 1 : ~UINT64_C(0);
+    unsigned by = first % 64;
+    return bits << by | (by ? bits >> (64 - by) : 0);
+}
+
+static uint64_t *places(struct vs_loops *loops, uint64_t turn)
+{
+    return &loops->places[turn / GROUP % (VS_LOOP_PAST / GROUP)];
 }
 
 static bool agrees(struct vs_loops *loops, uint64_t turn, uint32_t units)
@@ -108,6 +133,8 @@ uint64_t vs_loops_placed(struct vs_pool *pool, uint32_t units, uint64_t address)
     struct vs_loops *loops = &pool->loops;
     loops->context = context(loops, units);
     loops->by_context[loops->context % VS_LOOP_PAST] = (uint32_t)loops->next;
+    uint64_t others = loops->next % GROUP ? *places(loops, loops->next) : 0;
+    *places(loops, loops->next) = others | roughly(address, (uint64_t)units << UNIT_BITS);
     *past(loops, loops->next++) = (struct vs_past){.address = address, .units = units};
     loops->expected += loops->expected != 0;
     return loops->next - 1;
@@ -147,7 +174,12 @@ static uint64_t wanted_until(struct vs_pool *pool, uint64_t start, uint64_t byte
 {
     struct vs_loops *loops = &pool->loops;
     uint64_t last = last_turn(loops);
+    uint64_t here = roughly(start, bytes);
     for (uint64_t turn = loops->expected + 1; turn < last; turn++) {
+        if (!(*places(loops, turn) & here)) {
+            turn |= GROUP - 1;
+            continue;
+        }
         const struct vs_past *other = past(loops, turn);
         uint64_t end = other->address + ((uint64_t)other->units << UNIT_BITS);
         if (other->address < start + bytes && end > start) {
@@ -190,4 +222,20 @@ bool vs_loops_viewed(struct vs_pool *pool, uint64_t address, uint64_t bytes)
         }
     }
     return false;
+}
+
+int vs_loops_check(struct vs_pool *pool)
+{
+    struct vs_loops *loops = &pool->loops;
+    for (uint64_t turn = loops->next - 1; known(loops, turn); turn--) {
+        const struct vs_past *one = past(loops, turn);
+        uint64_t last = one->address + ((uint64_t)one->units << UNIT_BITS) - 1;
+        for (uint64_t bucket = one->address >> BUCKET_BITS; bucket <= last >> BUCKET_BITS;
+             bucket++) {
+            if (!(*places(loops, turn) >> bucket % 64 & 1)) {
+                return 70;
+            }
+        }
+    }
+    return 0;
 }

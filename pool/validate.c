@@ -239,6 +239,7 @@ int vs_pool_validate(struct vs_pool *pool)
     for (unsigned i = 0; i < heap_count(pool) && rc == 0; i++) {
         rc = check_heap(pool, heap_at(pool, i), &run_bytes);
     }
+    rc = rc ? rc : vs_loops_check(pool);
     if (rc) {
         return rc;
     }

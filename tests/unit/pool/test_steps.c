@@ -101,6 +101,11 @@ static int run(struct loop *loop, const struct vs_replay_plan *plan, uint64_t ro
         if ((all - 1 - i) % loop->round != 0) {
             continue;
         }
+        int invalid = vs_pool_validate(pool);
+        if (invalid) {
+            printf("to operation %ju: invariant %d does not hold\n", (uintmax_t)i + 1, invalid);
+            return 1;
+        }
         uint64_t asked = calls(&device) - before;
         printf("to operation %ju: %ju device calls, %ju MiB mapped\n", (uintmax_t)i + 1,
                (uintmax_t)asked, (uintmax_t)((mapped_bytes - moved) / MIB));
