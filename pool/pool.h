@@ -92,10 +92,13 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
  * work behind them, is asked about, but nothing is made to wait for it.
  */
 
-/* A number for a stream; 0: none is left. */
-uint32_t vs_pool_stream_begin(struct vs_pool *pool);
+/* A number for a stream; 0: none is left. own: it is one of the pool's context, whose fences cover
+ * its work; of another's, memory can be freed on it, but not taken. */
+uint32_t vs_pool_stream_begin(struct vs_pool *pool, bool own);
 
-/* The stream is about to be destroyed. Memory that was allocated on it stays. */
+/* The stream is about to be destroyed. Memory that was allocated on it stays. Where its last fence
+ * is refused the context's next one stands in; for a stream of another context nothing does, and
+ * what it freed last stays out of use. */
 void vs_pool_stream_end(struct vs_pool *pool, uint32_t stream);
 
 /* Frees a block behind what was submitted to the stream so far. As vs_pool_free. */

@@ -372,10 +372,12 @@ int vs_slab_free_on(struct vs_pool *pool, const struct vs_page *page, uint64_t a
         run->stamp = run->stamp < stamp ? stamp : run->stamp;
     } else if (vs_stream_crosses(pool, stream, address, stamp) == 0) {
         run->crossed |= UINT64_C(1) << slot;
-    } else {
+    } else if (stream_at(pool, stream)->own) {
         /* Without host memory for that, the context's fence has to do. */
         wait_for_epoch(run, UINT64_C(1) << slot, epoch);
         vs_epochs_freed(&pool->epochs, epoch);
+    } else {
+        run->crossed |= UINT64_C(1) << slot; /* for good */
     }
     heap->slot_bytes -= run->slot_bytes;
     settle_run(pool, heap, number);

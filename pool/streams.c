@@ -591,7 +591,7 @@ static void forget_number(struct vs_pool *pool, uint32_t number)
     }
 }
 
-static uint32_t begin(struct vs_pool *pool)
+static uint32_t begin(struct vs_pool *pool, bool own)
 {
     pool_lock(pool);
     uint32_t number = used_number(pool);
@@ -599,17 +599,18 @@ static uint32_t begin(struct vs_pool *pool)
     if (number) {
         forget_number(pool, number);
         stream_at(pool, number)->covered = 0;
+        stream_at(pool, number)->own = own;
         atomic_store(&stream_at(pool, number)->state, STREAM_ALIVE);
     }
     pool_unlock(pool);
     return number;
 }
 
-uint32_t vs_pool_stream_begin(struct vs_pool *pool)
+uint32_t vs_pool_stream_begin(struct vs_pool *pool, bool own)
 {
-    uint32_t number = begin(pool);
+    uint32_t number = begin(pool, own);
     if (!number && vs_streams_poll(pool, 0) > 0) {
-        number = begin(pool);
+        number = begin(pool, own);
     }
     return number;
 }
@@ -622,7 +623,7 @@ void vs_pool_stream_end(struct vs_pool *pool, uint32_t number)
         vs_pool_pause(spins, &pool->ops, pool->world);
     }
     vs_slab_stream_ends(pool, number);
-    if (close_stream(pool, number, true) != 0) {
+    if (close_stream(pool, number, true) != 0 && stream->own) {
         /* No fence could be had: the context's own covers it, whatever becomes of the stream. */
         uint64_t epoch = vs_epochs_begin_free(&pool->epochs);
         stream->covered = epoch;

@@ -38,6 +38,7 @@ struct vs_stream {
     _Atomic uint64_t seen;   /* the host has seen frees up to this one pass */
     _Atomic uint32_t recording;
     _Atomic uint32_t state; /* enum vs_stream_state */
+    bool own;               /* the fences of the pool's context cover its work */
     uint64_t inexact;       /* fences for stamps up to this one are not exact */
     uint64_t covered;       /* ended without a fence: the context's epoch that covers it */
     struct {

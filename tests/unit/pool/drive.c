@@ -9,72 +9,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define DEVICE_BYTES (1024 * MIB)
 
-const struct scenario drive_scenarios[] = {
-    {.name = "vmm, shipped policy", .cap = 256 * MIB, .captures = true, .holds = true},
-    {.name = "vmm, no slack", .cap = 256 * MIB, .tight = true, .captures = true, .holds = true},
-    {.name = "vmm, small sizes", .cap = 64 * MIB, .sizes = DRIVE_SMALL, .captures = true},
-    {.name = "vmm, large sizes, cap tight", .cap = 64 * MIB, .sizes = DRIVE_LARGE, .tight = true},
-    {.name = "vmm, large sizes", .cap = 128 * MIB, .sizes = DRIVE_LARGE, .captures = true},
-    {.name = "vmm, power law", .cap = 96 * MIB, .sizes = DRIVE_POWER, .holds = true},
-    {.name = "vmm, few sizes, calm", .cap = 96 * MIB, .sizes = DRIVE_FEW, .calm = true},
-    {.name = "vmm, kept", .cap = 128 * MIB, .keep_bytes = 64 * MIB, .captures = true},
-    {.name = "vmm, trim above", .cap = 128 * MIB, .trim_above = 16 * MIB, .captures = true},
-    {.name = "vmm, a driver that cannot order", .cap = 96 * MIB, .cannot_order = true},
-    {.name = "vmm, failures", .cap = 96 * MIB, .fail_permille = 30, .captures = true},
-    {.name = "vmm, many failures, no slack", .cap = 64 * MIB, .fail_permille = 200, .tight = true},
-    {.name = "vmm, no host memory", .cap = 96 * MIB, .sizes = DRIVE_POWER, .host_permille = 300},
-    {.name = "vmm, giants",
-     .cap = 1024 * MIB,
-     .sizes = DRIVE_GIANT,
-     .captures = true,
-     .holds = true},
-    {.name = "vmm, giants, cap tight, no slack",
-     .cap = 512 * MIB,
-     .sizes = DRIVE_GIANT,
-     .tight = true,
-     .captures = true},
-    {.name = "vmm, giants, calm", .cap = 768 * MIB, .sizes = DRIVE_GIANT, .calm = true},
-    {.name = "vmm, giants, failures",
-     .cap = 640 * MIB,
-     .sizes = DRIVE_GIANT,
-     .fail_permille = 30,
-     .captures = true},
-    {.name = "vmm, giants, the context ends", .cap = 512 * MIB, .sizes = DRIVE_GIANT, .gone = true},
-    {.name = "vmm, the context ends", .cap = 96 * MIB, .gone = true},
-    {.name = "native, shipped policy",
-     .backing = VS_POOL_NATIVE,
-     .cap = 256 * MIB,
-     .captures = true,
-     .holds = true},
-    {.name = "native, small sizes",
-     .backing = VS_POOL_NATIVE,
-     .cap = 64 * MIB,
-     .sizes = DRIVE_SMALL,
-     .captures = true},
-    {.name = "native, large sizes",
-     .backing = VS_POOL_NATIVE,
-     .cap = 128 * MIB,
-     .sizes = DRIVE_LARGE,
-     .holds = true},
-    {.name = "native, kept, trim above",
-     .backing = VS_POOL_NATIVE,
-     .cap = 128 * MIB,
-     .keep_bytes = 32 * MIB,
-     .trim_above = 16 * MIB},
-    {.name = "native, failures",
-     .backing = VS_POOL_NATIVE,
-     .cap = 96 * MIB,
-     .fail_permille = 50,
-     .captures = true},
-    {.name = "native, no host memory",
-     .backing = VS_POOL_NATIVE,
-     .cap = 96 * MIB,
-     .sizes = DRIVE_POWER,
-     .host_permille = 300},
-    {.name = "native, the context ends", .backing = VS_POOL_NATIVE, .cap = 96 * MIB, .gone = true},
-};
-const unsigned drive_scenario_count = sizeof(drive_scenarios) / sizeof(drive_scenarios[0]);
-
 /* Powers of two with something on top: as many of each magnitude. */
 static uint64_t power_size(struct choices *choices, unsigned low, unsigned high)
 {
@@ -123,16 +57,35 @@ static uint64_t draw_size(struct world *world, enum drive_sizes sizes)
     }
 }
 
-static void allocate(struct world *world, enum drive_sizes sizes)
+static uint32_t draw_stream(struct world *world, const struct scenario *scenario)
 {
-    uint64_t bytes = draw_size(world, sizes);
+    return scenario->streams ? world_some_stream(world, scenario->foreign)
+                             : (uint32_t)choose(world->choices, world->streams);
+}
+
+/* Work on live blocks from a random one on. */
+static void submit(struct world *world, const struct scenario *scenario, size_t count, bool held)
+{
+    uint32_t stream = draw_stream(world, scenario);
+
+    if (stream != WORLD_PLAIN) {
+        world_submit(world, stream,
+                     world->live_count ? choose(world->choices, world->live_count) : 0, count,
+                     held);
+    }
+}
+
+static void allocate_on(struct world *world, const struct scenario *scenario, uint32_t stream)
+{
+    uint64_t bytes = draw_size(world, scenario->sizes);
     size_t index;
 
-    if (world_alloc(world, bytes, &index) == 0) {
-        if (choose(world->choices, 2)) {
-            world_submit(world, (uint32_t)choose(world->choices, world->streams), index, 1, false);
+    if (world_alloc_on(world, stream, bytes, &index) == 0) {
+        stream = stream == WORLD_PLAIN ? draw_stream(world, scenario) : stream;
+        if (stream != WORLD_PLAIN && choose(world->choices, 2)) {
+            world_submit(world, stream, index, 1, false);
         }
-    } else if (world->live_count > 0 && !world->held) {
+    } else if (world->live_count > 0 && !world->held && !scenario->ordered) {
         world_free(world, choose(world->choices, world->live_count));
     }
 }
@@ -201,24 +154,128 @@ static void hold(struct world *world, const struct scenario *scenario)
     if (world->held) {
         world_let_go(world);
     } else if (scenario->holds && !world->capturing && !world->aside) {
-        world_submit(world, (uint32_t)choose(world->choices, world->streams),
-                     world->live_count ? choose(world->choices, world->live_count) : 0, 2, true);
+        submit(world, scenario, 2, true);
+    }
+}
+
+static bool told(struct world *world)
+{
+    return choose(world->choices, 4) > 0;
+}
+
+/* Streams come and go, wait for each other, and are waited for. */
+static void between_streams(struct world *world, const struct scenario *scenario)
+{
+    uint32_t one = world_some_stream(world, scenario->foreign);
+    uint32_t other = world_some_stream(world, scenario->foreign);
+    uint32_t event = (uint32_t)choose(world->choices, WORLD_EVENTS);
+
+    switch (choose(world->choices, 10)) {
+    case 0:
+        world_stream_begin(world, scenario->foreign && choose(world->choices, 3) == 0,
+                           choose(world->choices, 2));
+        return;
+    case 1:
+        if (one != WORLD_PLAIN && choose(world->choices, 2)) {
+            world_stream_end(world, one);
+        }
+        return;
+    case 2:
+        if (!world->held && !world->capturing) {
+            world_sync(world, WORLD_PLAIN, told(world));
+        }
+        return;
+    case 3:
+        if (one != WORLD_PLAIN && !world_is_held(world, one)) {
+            world_sync(world, one, told(world));
+        }
+        return;
+    case 4:
+        world_event_sync(world, event, choose(world->choices, 2), told(world));
+        return;
+    case 5:
+    case 6:
+        if (one != WORLD_PLAIN) {
+            world_event_record(world, event, one);
+        }
+        return;
+    case 7:
+    case 8:
+        if (one != WORLD_PLAIN) {
+            world_event_wait(world, event, one, told(world));
+        }
+        return;
+    default:
+        if (one != other && one != WORLD_PLAIN && other != WORLD_PLAIN) {
+            world_depend(world, one, other, told(world));
+        }
+        return;
+    }
+}
+
+/* On the stream where it was allocated, most often. */
+static void free_on(struct world *world, const struct scenario *scenario)
+{
+    uint64_t count = 1 + choose(world->choices, choose(world->choices, 4) ? 3 : 20);
+
+    while (count-- > 0 && world->live_count > 0) {
+        size_t index = choose(world->choices, 2) ? choose(world->choices, world->live_count)
+                                                 : world->live_count - 1;
+        uint32_t stream = world_some_stream(world, scenario->foreign);
+
+        for (uint32_t i = 0; choose(world->choices, 4) > 0 && i < WORLD_COLUMNS; i++) {
+            if (world->live[index].since[i] && world->stream[i].alive &&
+                !(world->capturing && world->captured == i)) {
+                stream = i;
+                break;
+            }
+        }
+        if (stream != WORLD_PLAIN) {
+            world_free_on(world, index, stream);
+        }
+    }
+    if (vs_pool_wants_trim(world->pool)) {
+        world_trim(world, world->config.trim_above, false);
+    }
+}
+
+static void stream_step(struct world *world, const struct scenario *scenario)
+{
+    uint64_t dice = choose(world->choices, 100);
+    uint32_t stream;
+
+    if (dice < 45) {
+        stream = world_some_stream(world, false);
+        if (stream != WORLD_PLAIN && world_stream_number(world, stream)) {
+            allocate_on(world, scenario, stream);
+        }
+    } else if (dice < 75) {
+        free_on(world, scenario);
+    } else if (dice < 98 || scenario->calm) {
+        between_streams(world, scenario);
+    } else {
+        vs_pool_keep_idle(world->pool,
+                          choose(world->choices, 2) * choose(world->choices, 32 * MIB));
     }
 }
 
 static void step(struct world *world, const struct scenario *scenario)
 {
-    uint64_t dice = choose(world->choices, 100);
+    uint64_t dice;
 
+    if (scenario->streams && choose(world->choices, 2)) {
+        stream_step(world, scenario);
+        return;
+    }
+    /* The plain allocations and frees come first. */
+    dice = scenario->ordered ? 60 + choose(world->choices, 39) : choose(world->choices, 100);
     if (dice < 38) {
-        allocate(world, scenario->sizes);
+        allocate_on(world, scenario, WORLD_PLAIN);
     } else if (dice < 60 && !world->held) {
         free_some(world);
     } else if (dice < 82) {
         if (world->submitted - world->finished < WORLD_AHEAD) {
-            world_submit(world, (uint32_t)choose(world->choices, world->streams),
-                         world->live_count ? choose(world->choices, world->live_count) : 0,
-                         1 + choose(world->choices, 4), false);
+            submit(world, scenario, 1 + choose(world->choices, 4), false);
         }
     } else if (dice < 92) {
         world_step(world);
@@ -258,6 +315,7 @@ const char *drive(const struct scenario *scenario, struct choices *choices, unsi
     world.host_permille = scenario->host_permille;
     world.cannot_order = scenario->cannot_order;
     world.lend_permille = scenario->lend_permille;
+    world.uncapped = scenario->uncapped;
     world_check(&world);
     while (world.breach[0] == '\0' && at < steps && (choices->state || choices->left)) {
         step(&world, scenario);

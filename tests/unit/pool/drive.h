@@ -20,6 +20,10 @@ struct scenario {
     uint32_t fail_permille, host_permille;    /* failures: of the device, of host memory */
     uint32_t lend_permille;                   /* as of struct world */
     bool gone;                                /* the context ends with blocks live */
+    bool streams;                             /* stream-ordered calls as well */
+    bool ordered;                             /* and no plain ones beside them */
+    bool foreign;                             /* and streams of another context that free here */
+    bool uncapped;                            /* the pool knows of no cap */
 };
 
 extern const struct scenario drive_scenarios[];

@@ -19,6 +19,19 @@ static const struct scenario native = {.name = "native",
 static const struct scenario giants = {
     .name = "giants", .cap = UINT64_C(768) << 20, .sizes = DRIVE_GIANT, .captures = true};
 
+/* Nothing plain: what is found is found of streams. */
+static const struct scenario vmm_streams = {.name = "vmm, streams",
+                                            .cap = UINT64_C(64) << 20,
+                                            .streams = true,
+                                            .ordered = true,
+                                            .holds = true};
+static const struct scenario native_streams = {.name = "native, streams",
+                                               .backing = VS_POOL_NATIVE,
+                                               .cap = UINT64_C(64) << 20,
+                                               .streams = true,
+                                               .ordered = true,
+                                               .holds = true};
+
 static const char *run(const struct scenario *scenario, uint64_t seed, uint32_t faults)
 {
     struct choices choices = {.state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1};
@@ -52,6 +65,8 @@ static void no_fences(void **state)
     finds(&vmm, VS_POOL_NO_FENCES);
     finds(&giants, VS_POOL_NO_FENCES);
     finds(&native, VS_POOL_NO_FENCES);
+    finds(&vmm_streams, VS_POOL_NO_FENCES);
+    finds(&native_streams, VS_POOL_NO_FENCES);
 }
 
 static void late_fences(void **state)
@@ -59,6 +74,8 @@ static void late_fences(void **state)
     (void)state;
     finds(&vmm, VS_POOL_LATE_FENCES);
     finds(&native, VS_POOL_LATE_FENCES);
+    finds(&vmm_streams, VS_POOL_LATE_FENCES);
+    finds(&native_streams, VS_POOL_LATE_FENCES);
 }
 
 static void unmap_ordered(void **state)
@@ -66,6 +83,7 @@ static void unmap_ordered(void **state)
     (void)state;
     finds(&vmm, VS_POOL_UNMAP_ORDERED);
     finds(&giants, VS_POOL_UNMAP_ORDERED);
+    finds(&vmm_streams, VS_POOL_UNMAP_ORDERED);
 }
 
 /* This one is not the pool's but of what is below it; the world plays that. */

@@ -1,6 +1,7 @@
 /*
  * A world for the pool in which time is explicit (see world.h): the books of blocks, and the
- * program's calls. The device's side is world_device.c.
+ * program's calls. What a stream does is in world_streams.c, time in world_time.c, the books of
+ * memory in world_memory.c, the device in world_device.c, checks of the whole in world_checks.c.
  */
 #include "tests/unit/pool/world_internal.h"
 
@@ -41,160 +42,6 @@ void world_broke(struct world *world, const char *format, ...)
     }
 }
 
-struct world_page *world_page(struct world *world, uint64_t address)
-{
-    struct world_page *page;
-    uint64_t handle, offset, number;
-
-    if (!vs_replay_device_behind(&world->base, address, &handle, &offset)) {
-        return NULL;
-    }
-    number = WORLD_PAGE_OF(handle, offset / VS_POOL_PAGE);
-    HASH_FIND(hh, world->pages, &number, sizeof(number), page);
-    if (!page) {
-        page = calloc(1, sizeof(*page));
-        if (!page) {
-            abort();
-        }
-        page->number = number;
-        HASH_ADD(hh, world->pages, number, sizeof(number), page);
-    }
-    return page;
-}
-
-void world_page_gone(struct world *world, uint64_t number)
-{
-    struct world_page *page;
-
-    HASH_FIND(hh, world->pages, &number, sizeof(number), page);
-    for (uint32_t i = 0; page && i < WORLD_CELLS; i++) {
-        if (page->owner[i]) {
-            world_broke(world, "memory that holds %s block is released",
-                        page->owner[i] == WORLD_OWNED ? "a live" : "a just freed");
-        }
-        if (page->last_use[i] > world->seen) {
-            world_broke(world, "memory is released: submission %u used it, up to %u are seen",
-                        page->last_use[i], world->seen);
-        }
-    }
-    if (page) {
-        world->pages_live -= page->used > 0;
-        HASH_DEL(world->pages, page);
-        free(page);
-    }
-}
-
-static struct world_window *window_find(struct world *world, uint64_t address, bool make)
-{
-    uint64_t number = address / VS_POOL_PAGE;
-    struct world_window *window;
-
-    HASH_FIND(hh, world->windows, &number, sizeof(number), window);
-    if (!window && make) {
-        window = calloc(1, sizeof(*window));
-        if (!window) {
-            abort();
-        }
-        window->number = number;
-        HASH_ADD(hh, world->windows, number, sizeof(number), window);
-    }
-    return window;
-}
-
-struct world_window *world_window(struct world *world, uint64_t address)
-{
-    return window_find(world, address, false);
-}
-
-/* The part of a range that lies in one page: cells from first on; count of them. */
-struct part {
-    struct world_page *page;
-    struct world_window *window;
-    uint32_t first, count;
-};
-
-static bool next_part(struct world *world, uint64_t *at, uint64_t end, struct part *part)
-{
-    uint64_t offset = *at % VS_POOL_PAGE;
-    uint64_t rest = VS_POOL_PAGE - offset;
-
-    if (*at >= end) {
-        return false;
-    }
-    if (rest > end - *at) {
-        rest = end - *at;
-    }
-    part->first = (uint32_t)(offset / WORLD_CELL);
-    part->count = (uint32_t)((rest + WORLD_CELL - 1) / WORLD_CELL);
-    part->page = world_page(world, *at);
-    part->window = window_find(world, *at, true);
-    if (!part->page) {
-        world_broke(world, "a block lies at %jx, where nothing is mapped", (uintmax_t)*at);
-    }
-    *at += (uint64_t)part->count * WORLD_CELL;
-    return part->page != NULL;
-}
-
-static void own_part(struct world *world, const struct world_block *block, const struct part *part,
-                     uint32_t owner)
-{
-    struct world_page *page = part->page;
-
-    for (uint32_t i = part->first; i < part->first + part->count; i++) {
-        if (owner && page->owner[i]) {
-            world_broke(world, "a block of %ju bytes at %jx shares memory with another",
-                        (uintmax_t)block->asked, (uintmax_t)block->start);
-        }
-        if (owner && page->last_use[i] > world->seen &&
-            (world->capturing || page->last_use[i] > world->barrier)) {
-            world_broke(world,
-                        "memory at %jx handed out%s: submission %u used it, up to %u are "
-                        "ordered, up to %u seen",
-                        (uintmax_t)block->start, world->capturing ? " in a capture" : "",
-                        page->last_use[i], world->barrier, world->seen);
-        }
-        if (!owner && page->last_use[i] > world->freed_use) {
-            world->freed_use = page->last_use[i];
-        }
-        if (owner && !page->owner[i] && page->used++ == 0) {
-            world->pages_live++;
-        } else if (!owner && !world->capturing && page->owner[i] && --page->used == 0) {
-            world->pages_live--;
-        }
-        page->owner[i] = !owner && world->capturing ? WORLD_ASIDE : owner;
-    }
-    if (owner) {
-        part->window->used += part->count;
-    } else if (world->capturing) {
-        part->window->aside += part->count;
-    } else {
-        part->window->used -= part->count;
-    }
-}
-
-void world_own(struct world *world, const struct world_block *block, uint32_t owner)
-{
-    uint64_t at = block->start, end = block->start + block->occupied;
-    struct part part;
-
-    while (next_part(world, &at, end, &part)) {
-        own_part(world, block, &part, owner);
-    }
-}
-
-void world_use(struct world *world, const struct world_block *block)
-{
-    uint64_t at = block->start, end = block->start + block->asked;
-    struct part part;
-
-    while (next_part(world, &at, end, &part)) {
-        part.window->last_use = world->submitted;
-        for (uint32_t i = part.first; i < part.first + part.count; i++) {
-            part.page->last_use[i] = world->submitted;
-        }
-    }
-}
-
 static void check_block(struct world *world, struct world_block *block)
 {
     uint64_t start = 0, bytes = 0;
@@ -221,6 +68,18 @@ static bool is_faulty(const struct world *world)
     return (world->config.faults & ~(uint32_t)VS_POOL_SPANS) != 0;
 }
 
+/* Was something freed on a stream whose fence came too late to be waited for, with work behind it
+ * that does not end? */
+static bool lacks_fence(const struct world *world)
+{
+    for (uint32_t i = 0; i < WORLD_COLUMNS; i++) {
+        if (world->stream[i].late && world_is_held(world, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void check_refused(struct world *world, const struct vs_pool_request *request, int result,
                           uint64_t failures)
 {
@@ -243,6 +102,10 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     if (!fits || is_faulty(world)) {
         return;
     }
+    if (lacks_fence(world)) {
+        world->excused++;
+        return;
+    }
     if (world->config.backing == VS_POOL_VMM || world->pages_live == 0) {
         world_broke(world,
                     "out of memory for %ju pages while %ju hold live blocks, of %ju (verdict %d)",
@@ -251,14 +114,8 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     }
 }
 
-int world_alloc(struct world *world, uint64_t bytes, size_t *index)
+static struct world_block *new_block(struct world *world)
 {
-    struct vs_pool_request request = {
-        .bytes = bytes, .lane = (uint32_t)choose(world->choices, 4), .capturing = world->capturing};
-    struct world_block block = {.asked = bytes};
-    uint64_t failures = world->failures;
-    int result;
-
     if (world->live_count == world->live_room) {
         world->live_room = world->live_room ? 2 * world->live_room : 64;
         world->live = realloc(world->live, world->live_room * sizeof(world->live[0]));
@@ -266,41 +123,127 @@ int world_alloc(struct world *world, uint64_t bytes, size_t *index)
             abort();
         }
     }
+    return &world->live[world->live_count];
+}
+
+int world_alloc_on(struct world *world, uint32_t stream, uint64_t bytes, size_t *index)
+{
+    bool plain = stream == WORLD_PLAIN;
+    struct vs_pool_request request = {.bytes = bytes,
+                                      .lane = (uint32_t)choose(world->choices, 4),
+                                      .capturing = world->capturing,
+                                      .stream = plain ? 0 : world->stream[stream].number};
+    struct world_block block = {.asked = bytes, .anybody = plain};
+    struct world_clock allowed, justified = {{0}};
+    uint64_t failures = world->failures;
+    int result;
+
+    world->waited = 0;
     result = vs_pool_alloc(world->pool, &request, &block.start);
     if (result) {
         check_refused(world, &request, result, failures);
         return result;
     }
     check_block(world, &block);
-    world_own(world, &block, WORLD_OWNED);
+    allowed = plain && world->capturing ? world->seen
+              : plain                   ? world->barrier
+                                        : world_before(world, stream);
+    world_join(&allowed, &world->seen);
+    world_own(world, &block, &allowed, &justified);
+    world->moment++;
+    for (uint32_t i = 0; i < WORLD_COLUMNS; i++) {
+        block.since[i] = i == stream || (plain && !world->stream[i].foreign) ? world->moment : 0;
+    }
+    if (world->waited > justified.of[world->waited_on]) {
+        world_broke(world,
+                    "the host waited for submission %u, but gets memory that was freed "
+                    "before it",
+                    world->waited);
+    }
     world->occupied_bytes += block.occupied;
-    *index = world->live_count;
-    world->live[world->live_count++] = block;
+    *new_block(world) = block;
+    *index = world->live_count++;
     return 0;
+}
+
+int world_alloc(struct world *world, uint64_t bytes, size_t *index)
+{
+    return world_alloc_on(world, WORLD_PLAIN, bytes, index);
+}
+
+/* The block is about to be freed: nor may the memory count as live if the pool gives it back in
+ * the call. */
+static struct world_block take_out(struct world *world, size_t index, bool aside,
+                                   const struct world_clock *justified)
+{
+    struct world_block block = world->live[index];
+
+    world->live[index] = world->live[--world->live_count];
+    world->occupied_bytes -= block.occupied;
+    world_disown(world, &block, aside, justified);
+    return block;
+}
+
+static void check_freed(struct world *world, uint64_t address, int result, uint64_t failures)
+{
+    uint64_t start, bytes;
+
+    if (result &&
+        (world->failures == failures || vs_pool_find(world->pool, address, &start, &bytes) == 0)) {
+        world_broke(world, "a free returned %d, or failed and left the block", result);
+    }
 }
 
 int world_free(struct world *world, size_t index)
 {
-    struct world_block block = world->live[index];
-    uint64_t failures = world->failures;
-    uint64_t start, bytes;
+    struct world_block *live = &world->live[index], block;
+    struct world_clock justified;
+    uint64_t failures;
     int result;
 
+    if (!world_come_after(world, live, WORLD_PLAIN)) {
+        return 1;
+    }
     /* Before the call: the pool may record at once, and that fence is for this free. */
     if (!world->capturing && !world->open_free) {
         world->open_free = true;
-        world->open_free_at = world->submitted;
+        world->open_free_at = world->submitted_here;
     }
     world->aside |= world->capturing;
-    /* Nor may the memory count as live if the pool gives it back in the call. */
-    world_own(world, &block, 0);
-    result = vs_pool_free(world->pool, block.start, (uint32_t)choose(world->choices, 4));
-    if (result && (world->failures == failures ||
-                   vs_pool_find(world->pool, block.start, &start, &bytes) == 0)) {
-        world_broke(world, "a free returned %d, or failed and left the block", result);
+    justified = world_before(world, WORLD_PLAIN);
+    for (uint32_t i = 0; i < WORLD_COLUMNS; i++) {
+        if (!world->stream[i].foreign) {
+            live->uses.of[i] = world->stream[i].last;
+        }
     }
-    world->occupied_bytes -= block.occupied;
-    world->live[index] = world->live[--world->live_count];
+    world_join(&world->freed_uses, &live->uses);
+    block = take_out(world, index, world->capturing, &justified);
+    failures = world->failures;
+    result = vs_pool_free(world->pool, block.start, (uint32_t)choose(world->choices, 4));
+    check_freed(world, block.start, result, failures);
+    return result;
+}
+
+int world_free_on(struct world *world, size_t index, uint32_t stream)
+{
+    struct world_stream *on = &world->stream[stream];
+    struct world_block *live = &world->live[index], block;
+    uint64_t failures;
+    int result;
+
+    if ((world_is_held(world, stream) && !world->held_frees) ||
+        !world_come_after(world, live, stream) || !world_stream_number(world, stream)) {
+        return 1;
+    }
+    on->freed = world_before(world, stream);
+    world_join(&on->freed, &world->seen);
+    on->open = true;
+    live->uses.of[stream] = on->last;
+    block = take_out(world, index, false, &on->freed);
+    failures = world->failures;
+    result =
+        vs_pool_free_on(world->pool, block.start, (uint32_t)choose(world->choices, 4), on->number);
+    check_freed(world, block.start, result, failures);
     return result;
 }
 
@@ -361,145 +304,52 @@ void world_close(struct world *world)
     }
 }
 
+#define MOST 32 /* blocks that one submission uses */
+
 void world_submit(struct world *world, uint32_t stream, size_t index, size_t count, bool held)
 {
-    uint32_t slot;
+    struct world_block *blocks[MOST];
+    size_t used = 0;
 
     world_close(world);
-    while (world->submitted - world->finished >= WORLD_AHEAD) {
-        if (!world_step(world)) {
-            world_let_go(world);
+    if (!world->stream[stream].alive || (world->capturing && stream == world->captured)) {
+        return; /* it is a node of a graph */
+    }
+    for (size_t i = 0; i < count && i < world->live_count && i < MOST; i++) {
+        struct world_block *block = &world->live[(index + i) % world->live_count];
+
+        if (world_may_use(world, block, stream) ||
+            (choose(world->choices, 2) && world_come_after(world, block, stream))) {
+            blocks[used++] = block;
         }
     }
-    slot = ++world->submitted % WORLD_AHEAD;
-    world->ahead[slot].number = world->submitted;
-    world->ahead[slot].need = world->barrier;
-    world->ahead[slot].stream = stream;
-    world->ahead[slot].done = false;
-    world->ahead[slot].held = held;
-    world->held += held;
-    for (size_t i = 0; i < count && i < world->live_count; i++) {
-        world_use(world, &world->live[(index + i) % world->live_count]);
-    }
+    world_stream_close(world, stream);
+    world_work(world, stream, blocks, used, held);
 }
 
 void world_capture(struct world *world, bool on)
 {
-    struct world_page *page, *next;
-    struct world_window *window, *next_window;
-
     if (world->capturing == on) {
         return;
     }
     if (on) {
+        uint32_t stream = world_some_stream(world, false);
+
+        if (stream == WORLD_PLAIN) {
+            return;
+        }
         world_close(world);
+        /* Wanted or not: while it captures none can be had. */
+        if (world->stream[stream].number) {
+            vs_pool_stream_close(world->pool, world->stream[stream].number);
+        }
         world->late = vs_pool_open_epoch(world->pool);
         world->capturing = true;
+        world->captured = stream;
         return;
     }
     world->capturing = world->late = false;
-    HASH_ITER(hh, world->pages, page, next)
-    {
-        for (uint32_t i = 0; i < WORLD_CELLS; i++) {
-            if (page->owner[i] == WORLD_ASIDE) {
-                page->owner[i] = 0;
-                world->pages_live -= --page->used == 0;
-            }
-        }
-    }
-    HASH_ITER(hh, world->windows, window, next_window)
-    {
-        window->used -= window->aside;
-        window->aside = 0;
-    }
-}
-
-void world_settle(struct world *world)
-{
-    uint64_t failures = world->failures;
-    int result = vs_pool_settle(world->pool);
-
-    if (result == 0 && world->seen < world->freed_use) {
-        world_broke(world, "settled%s, but submission %u used freed memory and %u is seen",
-                    world->capturing ? " in a capture" : "", world->freed_use, world->seen);
-    }
-    if (result && !world->capturing && world->failures == failures) {
-        world_broke(world, "settling returned %d, and nothing had failed", result);
-    }
-}
-
-/* What the smallest piece is that could go. */
-static uint64_t least_piece(const struct world *world)
-{
-    uint64_t least = UINT64_MAX;
-
-    if (world->config.backing == VS_POOL_VMM) {
-        return VS_POOL_PAGE;
-    }
-    for (uint32_t i = 0; i < world->base.whole_count; i++) {
-        if (world->base.wholes[i].bytes < least) {
-            least = world->base.wholes[i].bytes;
-        }
-    }
-    return least;
-}
-
-void world_trim(struct world *world, uint64_t keep, bool wait)
-{
-    uint64_t failures = world->failures;
-    uint64_t before = world->base.charged;
-    uint64_t given = vs_pool_trim(world->pool, keep, wait);
-
-    if (before - world->base.charged != given) {
-        world_broke(world, "trimming says %ju bytes, and gave %ju", (uintmax_t)given,
-                    (uintmax_t)(before - world->base.charged));
-    }
-    if (given > 0 && world->base.charged < world->config.keep_bytes) {
-        world_broke(world, "trimmed to %ju bytes, below what is to be kept",
-                    (uintmax_t)world->base.charged);
-    }
-    if (wait && keep == 0 && !world->capturing && world->failures == failures &&
-        world->live_count == 0 && !world->host_permille && world->base.charged > 0 &&
-        world->base.charged >= world->config.keep_bytes + world->stuck + least_piece(world)) {
-        world_broke(world, "trimmed to nothing, but %ju bytes are held",
-                    (uintmax_t)world->base.charged);
-    }
-}
-
-void world_check(struct world *world)
-{
-    struct vs_pool_stats stats;
-    int number = vs_pool_validate(world->pool);
-
-    if (number) {
-        world_broke(world, "vs_pool_validate: %d", number);
-    }
-    if (world->base.breach) {
-        world_broke(world, "%s", world->base.breach);
-    }
-    vs_pool_stats(world->pool, &stats);
-    if (stats.reserved_bytes != world->base.charged ||
-        (uint64_t)world->base.reserved != world->base.charged) {
-        world_broke(world, "reserved: %ju by the statistics, %jd as said, %ju by the device",
-                    (uintmax_t)stats.reserved_bytes, (intmax_t)world->base.reserved,
-                    (uintmax_t)world->base.charged);
-    }
-    if (stats.live_bytes < world->occupied_bytes ||
-        (stats.live_bytes > world->occupied_bytes && !world->host_permille)) {
-        world_broke(world, "live: %ju by the statistics, %ju in truth", (uintmax_t)stats.live_bytes,
-                    (uintmax_t)world->occupied_bytes);
-    }
-    if (stats.block_bytes != stats.live_bytes ||
-        stats.free_bytes != stats.reserved_bytes - stats.block_bytes) {
-        world_broke(world, "blocks occupy %ju, %ju are live, %ju free, of %ju",
-                    (uintmax_t)stats.block_bytes, (uintmax_t)stats.live_bytes,
-                    (uintmax_t)stats.free_bytes, (uintmax_t)stats.reserved_bytes);
-    }
-    if (stats.reserved_peak < stats.reserved_bytes || stats.live_peak < stats.live_bytes ||
-        stats.reserved_peak > world->base.cap || stats.pending_bytes > stats.free_bytes ||
-        stats.largest_free_bytes > stats.free_bytes || stats.pinned_bytes > stats.free_bytes) {
-        world_broke(world, "statistics contradict each other");
-    }
+    world_capture_ended(world);
 }
 
 bool world_init(struct world *world, const struct vs_pool_config *config, uint64_t cap,
@@ -512,6 +362,10 @@ bool world_init(struct world *world, const struct vs_pool_config *config, uint64
     world->config = *config;
     world->choices = choices;
     world->streams = 1 + (uint32_t)choose(choices, WORLD_STREAMS);
+    memset(world->column, 0xff, sizeof(world->column));
+    for (uint32_t i = 0; i < world->streams; i++) {
+        world->stream[i].alive = true;
+    }
     world->pool = vs_pool_new(config, &world_ops, world, &error);
     if (!world->pool && error >= 0) {
         world_broke(world, "no pool, and no error");
@@ -522,16 +376,37 @@ bool world_init(struct world *world, const struct vs_pool_config *config, uint64
     return world->pool != NULL;
 }
 
+static bool known_streams(const struct world *world)
+{
+    for (uint32_t i = 1; i <= VS_POOL_STREAMS; i++) {
+        if (world->column[i] != WORLD_PLAIN) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The program's end: all that is live is freed, everything finishes. */
 static void wind_up(struct world *world)
 {
     world_let_go(world);
     world_capture(world, false);
     while (world->live_count > 0) {
-        world_free(world, world->live_count - 1);
+        uint32_t stream = world_some_stream(world, true);
+
+        if (!known_streams(world) || stream == WORLD_PLAIN || choose(world->choices, 2) ||
+            world_free_on(world, world->live_count - 1, stream) > 0) {
+            world_free(world, world->live_count - 1);
+        }
     }
     world_close(world);
+    if (known_streams(world)) { /* else settling is to see to it */
+        while (world_step(world)) {
+            continue;
+        }
+    }
     world_settle(world);
+    vs_pool_keep_idle(world->pool, 0);
     world_trim(world, 0, true);
     world_check(world);
 }
@@ -564,19 +439,7 @@ void world_fini(struct world *world, bool gone)
 
 void world_abandon(struct world *world)
 {
-    struct world_page *page, *next;
-    struct world_window *window, *next_window;
-
-    HASH_ITER(hh, world->pages, page, next)
-    {
-        HASH_DEL(world->pages, page);
-        free(page);
-    }
-    HASH_ITER(hh, world->windows, window, next_window)
-    {
-        HASH_DEL(world->windows, window);
-        free(window);
-    }
+    world_memory_fini(world);
     free(world->live);
     vs_replay_device_fini(&world->base);
 }
