@@ -258,6 +258,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     arena->reserved = 0;
     arena->charged = 0;
     arena->wait_ns = 0;
+    arena->giving = NULL; /* an earlier context's has gone with it */
     arena->backing = vs_arena_backing(&guard->driver->real, device, &arena->direct_rdma);
     first = atomic_compare_exchange_strong(&arena->charge->seen, &none, 1);
     configure(&config, arena, first);

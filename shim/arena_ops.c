@@ -262,7 +262,8 @@ static CUstream giving_stream(struct vs_arena *arena)
 /* cuMemFree waits for all work of the context, also for what the program submitted after its own
  * free, and that may be waiting for what this very allocation lets it do (rule 1). Freed in the
  * order of a stream with nothing on it, memory that the host has seen idle goes at once (measured
- * on an H200: while a kernel runs on another stream). */
+ * on an H200: while a kernel runs on another stream). Once the driver has taken it, it is gone,
+ * whatever comes of the wait: it may be anybody's. */
 static CUresult free_segment(struct vs_arena *arena, CUdeviceptr address)
 {
     CUstream stream = giving_stream(arena);
@@ -272,7 +273,10 @@ static CUresult free_segment(struct vs_arena *arena, CUdeviceptr address)
         return arena->driver->chain.cuMemFree_v2(address);
     }
     result = arena->driver->chain.cuMemFreeAsync(address, stream);
-    return result != CUDA_SUCCESS ? result : arena->driver->real.cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS) {
+        arena->driver->real.cuStreamSynchronize(stream);
+    }
+    return result;
 }
 
 /* Off the map first: once the driver has it, it may be anybody's. */
