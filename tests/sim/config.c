@@ -11,11 +11,12 @@
  *   VRAMSIM_SHARE    file of a machine that processes share                                  none
  *   VRAMSIM_MIG      off, on (2) or number of MIG instances that each device is cut into      off
  *   VRAMSIM_LATENCY  microseconds added to each op                                           0
- *   VRAMSIM_RACE     off: races and bad addresses are not reported                           on
+ *   VRAMSIM_RACE     off: races, bad addresses and stale handles are not reported            on
  *   VRAMSIM_COST     entry:microseconds, comma list: what calls cost the caller (cost.c)      none
  *   VRAMSIM_PEER     off: the devices cannot reach each other's memory                       on
  *   VRAMSIM_POISON   off: fresh device memory is zero instead of 0xa5                        on
- *   VRAMSIM_REUSE    off: a freed address comes back as late as possible                     on
+ *   VRAMSIM_REUSE    off: a freed address comes back as late as possible, a handle never      on
+ *   VRAMSIM_GHOSTS   on: a destroyed context that is current answers questions                off
  */
 #include "machine.h"
 #include "sim.h"
@@ -24,11 +25,12 @@
 
 struct sim_config sim_config;
 
-static bool on_off(const char *name, bool *out)
+static bool on_off(const char *name, bool fallback, bool *out)
 {
     const char *value = sim_knob_get(name);
-    *out = value == NULL || strcmp(value, "on") == 0;
-    return *out || strcmp(value, "off") == 0 || sim_knob_bad(name, value, "on or off");
+    *out = value == NULL ? fallback : strcmp(value, "on") == 0;
+    return value == NULL || *out || strcmp(value, "off") == 0 ||
+           sim_knob_bad(name, value, "on or off");
 }
 
 bool sim_config_load(void)
@@ -46,9 +48,11 @@ bool sim_config_load(void)
     sim_config.memory = knobs.shape.memory;
     sim_config.share = knobs.share;
     sim_config.latency_us = (unsigned)latency;
-    if (!on_off("VRAMSIM_RACE", &sim_config.race) || !on_off("VRAMSIM_PEER", &sim_config.peer) ||
-        !on_off("VRAMSIM_POISON", &sim_config.poison) ||
-        !on_off("VRAMSIM_REUSE", &sim_config.reuse))
+    if (!on_off("VRAMSIM_RACE", true, &sim_config.race) ||
+        !on_off("VRAMSIM_PEER", true, &sim_config.peer) ||
+        !on_off("VRAMSIM_POISON", true, &sim_config.poison) ||
+        !on_off("VRAMSIM_REUSE", true, &sim_config.reuse) ||
+        !on_off("VRAMSIM_GHOSTS", false, &sim_config.ghosts))
         return false;
     const char *cost = sim_knob_get("VRAMSIM_COST");
     if (cost != NULL && !sim_cost_load(cost))

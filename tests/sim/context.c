@@ -1,5 +1,5 @@
 /*
- * Contexts: primary and created, the per-thread stack, limits and flags.
+ * Contexts: primary and created, and the per-thread stack.
  *
  * A destroyed context keeps its struct (marked dead), so that a stale handle gives an error and not
  * a crash; the primary context of a device keeps its handle over release and retain, as on real
@@ -9,10 +9,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STACK 64
 
 CUcontext sim_contexts;
+static CUcontext spare_contexts; /* destroyed ones that were created: their handles come back */
 static unsigned long long next_id = 1;
 static _Thread_local struct {
     CUcontext ctx[STACK];
@@ -22,6 +24,13 @@ static _Thread_local struct {
 bool sim_ctx_alive(CUcontext ctx)
 {
     return ctx != NULL && ctx->magic == SIM_MAGIC_CTX;
+}
+
+bool sim_ctx_named(CUcontext ctx)
+{
+    if (ctx->magic == SIM_MAGIC_DEAD && !ctx->is_primary && !ctx->is_green)
+        sim_handle_stale("context", ctx, false);
+    return sim_ctx_alive(ctx);
 }
 
 CUcontext sim_ctx_peek(void)
@@ -36,10 +45,21 @@ CUresult sim_ctx_current(CUcontext *out)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!sim_ctx_alive(ctx))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (!sim_ctx_alive(ctx->owner))
+    if (!sim_ctx_alive(ctx->owner) || ctx->owner->ending)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *out = ctx->owner;
     return ctx->owner->sticky;
+}
+
+CUresult sim_ctx_asked(CUcontext *out)
+{
+    CUcontext ctx = sim_ctx_peek();
+    if (sim_config.ghosts && ctx != NULL && !sim_ctx_alive(ctx) && !ctx->is_primary &&
+        !ctx->is_green) {
+        *out = ctx;
+        return CUDA_SUCCESS;
+    }
+    return sim_ctx_current(out);
 }
 
 CUgreenCtx sim_green_current(void)
@@ -66,8 +86,10 @@ CUresult sim_ctx_create(struct sim_device *device, unsigned flags, bool primary,
 {
     if (!sim_machine_charge(device->physical, sim_config.context))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUcontext ctx = primary ? device->primary : NULL;
+    CUcontext ctx = primary ? device->primary : sim_config.reuse ? spare_contexts : NULL;
     bool known = ctx != NULL;
+    if (known && !primary)
+        spare_contexts = ctx->spare;
     if (ctx == NULL)
         ctx = malloc(sizeof *ctx);
     if (ctx == NULL) {
@@ -101,17 +123,37 @@ CUresult sim_ctx_create(struct sim_device *device, unsigned flags, bool primary,
     return CUDA_SUCCESS;
 }
 
+static void wait_for_end(CUcontext ctx)
+{
+    while (sim_ctx_alive(ctx) && ctx->ending) {
+        sim_unlock();
+        usleep(50);
+        sim_lock();
+    }
+}
+
+/* From here on it takes no work, and what it has is waited for. */
 void sim_ctx_destroy(CUcontext ctx)
 {
-    sim_ctx_wait_all(ctx);
-    if (!sim_ctx_alive(ctx))
-        return; /* somebody else was faster while we waited */
+    if (ctx->ending) { /* by somebody else */
+        wait_for_end(ctx);
+        return;
+    }
+    ctx->ending = true;
+    do {
+        sim_ctx_wait_all(ctx);
+    } while (ctx->pending > 0);
     ctx->magic = SIM_MAGIC_DEAD;
     sim_green_primary_gone(ctx);
     sim_memory_context_gone(ctx);
     sim_streams_context_gone(ctx);
+    sim_events_context_gone(ctx);
     sim_machine_uncharge(ctx->device->physical, ctx->charged);
     ctx->charged = 0;
+    if (!ctx->is_primary) {
+        ctx->spare = spare_contexts;
+        spare_contexts = ctx;
+    }
 }
 
 /* ---- primary ------------------------------------------------------------------------------- */
@@ -126,6 +168,8 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     sim_lock();
     CUresult result = CUDA_SUCCESS;
     CUcontext ctx = device->primary;
+    if (sim_ctx_alive(ctx))
+        wait_for_end(ctx);
     if (!sim_ctx_alive(ctx))
         result = sim_ctx_create(device, device->primary_flags, true, &ctx);
     if (result == CUDA_SUCCESS) {
@@ -292,9 +336,9 @@ static CUresult destroy(CUcontext ctx)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     CUresult result = CUDA_SUCCESS;
-    if (!sim_ctx_alive(ctx)) {
-        result = ctx->magic == SIM_MAGIC_DEAD ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-                                              : CUDA_ERROR_INVALID_CONTEXT;
+    if (!sim_ctx_named(ctx) || ctx->ending) {
+        result = ctx->magic != SIM_MAGIC_DEAD && !ctx->ending ? CUDA_ERROR_INVALID_CONTEXT
+                                                              : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     } else if (ctx->is_primary || ctx->is_green) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     } else {
@@ -350,7 +394,7 @@ static CUresult push(CUcontext ctx)
     if (ctx == NULL || stack.depth == STACK)
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
-    CUresult result = sim_ctx_alive(ctx)             ? CUDA_SUCCESS
+    CUresult result = sim_ctx_named(ctx)             ? CUDA_SUCCESS
                       : ctx->magic == SIM_MAGIC_DEAD ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                                                      : CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
@@ -397,7 +441,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
 {
     SIM_ENTRY(cuCtxSetCurrent);
     sim_lock();
-    CUresult result = ctx == NULL || sim_ctx_alive(ctx) ? CUDA_SUCCESS
+    CUresult result = ctx == NULL || sim_ctx_named(ctx) ? CUDA_SUCCESS
                       : ctx->magic == SIM_MAGIC_DEAD    ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                                                         : CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
@@ -413,159 +457,4 @@ CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
         return CUDA_ERROR_INVALID_VALUE;
     *pctx = sim_ctx_peek();
     return CUDA_SUCCESS;
-}
-
-/* ---- questions and settings ------------------------------------------------------------------ */
-/* The context an entry point means: the argument, or the current one; of a green context its own
- * form. Takes the lock if it succeeds. */
-static CUresult enter(CUcontext given, CUcontext *out)
-{
-    sim_lock();
-    CUcontext owner;
-    CUresult result = CUDA_SUCCESS;
-    if (given == NULL)
-        result = sim_ctx_current(&owner);
-    else if (!sim_ctx_alive(given) || !sim_ctx_alive(given->owner))
-        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    else
-        result = given->owner->sticky;
-    *out = given != NULL ? given : sim_ctx_peek();
-    if (result != CUDA_SUCCESS)
-        sim_unlock();
-    return result;
-}
-
-#define WITH_CURRENT(given, body)                                                                  \
-    do {                                                                                           \
-        CUcontext ctx;                                                                             \
-        CUresult entered_ = enter(given, &ctx);                                                    \
-        if (entered_ != CUDA_SUCCESS)                                                              \
-            return entered_;                                                                       \
-        body;                                                                                      \
-        sim_unlock();                                                                              \
-        return CUDA_SUCCESS;                                                                       \
-    } while (0)
-
-CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
-{
-    SIM_ENTRY(cuCtxGetDevice);
-    if (device == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, *device = ctx->device->index);
-}
-
-CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
-{
-    SIM_ENTRY(cuCtxGetDevice_v2);
-    if (device == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(given, *device = ctx->device->index);
-}
-
-CUresult CUDAAPI cuCtxGetId(CUcontext given, unsigned long long *id)
-{
-    SIM_ENTRY(cuCtxGetId);
-    if (id == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(given, *id = ctx->id);
-}
-
-CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
-{
-    SIM_ENTRY(cuCtxGetFlags);
-    if (flags == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, *flags = ctx->owner->flags);
-}
-
-CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
-{
-    SIM_ENTRY(cuCtxSetFlags);
-    if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, ctx->owner->flags = flags);
-}
-
-CUresult CUDAAPI cuCtxGetApiVersion(CUcontext given, unsigned int *version)
-{
-    SIM_ENTRY(cuCtxGetApiVersion);
-    if (version == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(given, *version = ctx->owner->api_version);
-}
-
-CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    SIM_ENTRY(cuCtxSetLimit);
-    if ((unsigned)limit >= CU_LIMIT_MAX)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    WITH_CURRENT(NULL, ctx->owner->limits[limit] = value);
-}
-
-CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
-{
-    SIM_ENTRY(cuCtxGetLimit);
-    if (value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if ((unsigned)limit >= CU_LIMIT_MAX)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    WITH_CURRENT(NULL, *value = ctx->owner->limits[limit]);
-}
-
-CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *config)
-{
-    SIM_ENTRY(cuCtxGetCacheConfig);
-    if (config == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    WITH_CURRENT(NULL, *config = ctx->owner->cache_config);
-}
-
-CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
-{
-    SIM_ENTRY(cuCtxSetCacheConfig);
-    WITH_CURRENT(NULL, ctx->owner->cache_config = config);
-}
-
-CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-    SIM_ENTRY(cuCtxGetStreamPriorityRange);
-    if (least != NULL)
-        *least = 0;
-    if (greatest != NULL)
-        *greatest = -5;
-    return sim_ctx_peek() != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-static CUresult synchronise(CUcontext given)
-{
-    CUcontext ctx;
-    CUresult result = enter(given, &ctx);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = sim_capture_context_op(ctx->owner);
-    if (result == CUDA_SUCCESS) {
-        if (ctx->green != NULL) {
-            struct sim_op *marker = sim_green_marker(ctx->green);
-            sim_op_wait(marker);
-            sim_op_unref(marker);
-        } else {
-            sim_ctx_wait_all(ctx);
-        }
-        sim_pools_synchronised();
-        result = ctx->owner->sticky;
-    }
-    sim_unlock();
-    return result;
-}
-
-CUresult CUDAAPI cuCtxSynchronize(void)
-{
-    SIM_ENTRY(cuCtxSynchronize);
-    return synchronise(NULL);
-}
-
-CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext given)
-{
-    SIM_ENTRY(cuCtxSynchronize_v2);
-    return synchronise(given);
 }

@@ -59,10 +59,15 @@ __attribute__((constructor)) static void loaded(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
+static unsigned faults(void)
+{
+    return sim_race_count() + sim_handle_stale_count();
+}
+
 static void fail_run(void)
 {
-    if (!atomic_load(&forked) && sim_race_count() > 0) {
-        sim_say("%u race(s) or bad accesses: exit code 86", sim_race_count());
+    if (!atomic_load(&forked) && faults() > 0) {
+        sim_say("%u race(s), bad accesses or stale handles: exit code 86", faults());
         exit(86);
     }
 }
@@ -70,7 +75,7 @@ static void fail_run(void)
 /* exit() runs this among the destructors; a handler registered from here runs after all of them. */
 __attribute__((destructor)) static void unloaded(void)
 {
-    if (sim_race_count() > 0)
+    if (faults() > 0)
         atexit(fail_run);
 }
 
@@ -83,6 +88,7 @@ static bool works_uninitialised(enum sim_entry entry)
 
 CUresult sim_enter(enum sim_entry entry)
 {
+    sim_calling = entry;
     if (!works_uninitialised(entry)) {
         if (atomic_load_explicit(&forked, memory_order_relaxed) ||
             atomic_load_explicit(&state, memory_order_acquire) != READY)

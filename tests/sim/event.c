@@ -12,15 +12,28 @@
 
 static CUevent spare_events, all_events;
 
+/* Of an event that a call names. */
 static bool alive(CUevent event)
 {
+    if (event != NULL && event->magic == SIM_MAGIC_DEAD)
+        sim_handle_stale("event", event, event->gone);
     return event != NULL && event->magic == SIM_MAGIC_EVENT;
+}
+
+static void list(CUevent event)
+{
+    CUcontext ctx = event->ctx;
+    event->next = ctx->events;
+    event->previous = &ctx->events;
+    if (ctx->events != NULL)
+        ctx->events->previous = &event->next;
+    ctx->events = event;
 }
 
 CUevent sim_event_new(CUcontext ctx, unsigned flags)
 {
     CUevent event = spare_events;
-    if (event != NULL) {
+    if (event != NULL && sim_config.reuse) {
         spare_events = event->next;
     } else if ((event = calloc(1, sizeof *event)) != NULL) {
         event->older = all_events;
@@ -30,6 +43,7 @@ CUevent sim_event_new(CUcontext ctx, unsigned flags)
     }
     *event = (struct CUevent_st){
         .magic = SIM_MAGIC_EVENT, .flags = flags, .ctx = ctx, .older = event->older};
+    list(event);
     return event;
 }
 
@@ -56,19 +70,33 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
     return result;
 }
 
+static void end(CUevent event, bool with_context)
+{
+    sim_op_unref(event->op);
+    event->op = NULL;
+    free(event->tips.node);
+    event->tips = (struct sim_tips){0};
+    event->magic = SIM_MAGIC_DEAD;
+    event->gone = with_context;
+    *event->previous = event->next;
+    if (event->next != NULL)
+        event->next->previous = event->previous;
+    event->next = spare_events;
+    spare_events = event;
+}
+
+void sim_events_context_gone(CUcontext ctx)
+{
+    while (ctx->events != NULL)
+        end(ctx->events, true);
+}
+
 static CUresult destroy(CUevent event)
 {
     sim_lock();
     CUresult result = alive(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS) {
-        sim_op_unref(event->op);
-        event->op = NULL;
-        free(event->tips.node);
-        event->tips = (struct sim_tips){0};
-        event->magic = SIM_MAGIC_DEAD;
-        event->next = spare_events;
-        spare_events = event;
-    }
+    if (result == CUDA_SUCCESS)
+        end(event, false);
     sim_unlock();
     return result;
 }
@@ -233,7 +261,7 @@ static CUresult context_of(CUcontext given, CUcontext *out, CUgreenCtx *green)
         *green = sim_green_current();
         return sim_ctx_current(out);
     }
-    if (!sim_ctx_alive(given) || !sim_ctx_alive(given->owner))
+    if (!sim_ctx_named(given) || !sim_ctx_alive(given->owner))
         return CUDA_ERROR_INVALID_CONTEXT;
     *out = given->owner;
     *green = given->green;

@@ -213,7 +213,7 @@ static CUresult memory_info(size_t *free_bytes, size_t *total)
 {
     sim_lock();
     CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
+    CUresult result = sim_ctx_asked(&ctx);
     if (result == CUDA_SUCCESS)
         sim_machine_info(ctx->device->physical, free_bytes, total);
     sim_unlock();

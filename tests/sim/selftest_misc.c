@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "selftest.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,104 @@ static void test_reuse(void)
     start();
     CHECK(comes_back(SIZE) && comes_back(8 << 20));
     expect_child("reuse_off", "VRAMSIM_REUSE=off", 0, NULL);
+}
+
+static void case_stale_events(void)
+{
+    CUevent own, with_context;
+    CUcontext made;
+    start();
+    OK(cuEventCreate(&own, 0));
+    OK(cuEventDestroy(own));
+    IS(cuEventDestroy(own), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuCtxCreate(&made, NULL, 0, 0));
+    OK(cuEventCreate(&with_context, 0));
+    OK(cuCtxDestroy(made));
+    IS(cuEventQuery(with_context), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void case_stale_streams(void)
+{
+    CUstream own, with_context;
+    CUcontext made;
+    start();
+    OK(cuStreamCreate(&own, 0));
+    OK(cuStreamDestroy(own));
+    IS(cuStreamDestroy(own), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuCtxCreate(&made, NULL, 0, 0));
+    OK(cuStreamCreate(&with_context, 0));
+    OK(cuCtxDestroy(made));
+    IS(cuStreamSynchronize(with_context), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void case_stale_contexts(void)
+{
+    CUcontext made;
+    start();
+    OK(cuCtxCreate(&made, NULL, 0, 0));
+    OK(cuCtxDestroy(made));
+    IS(cuCtxDestroy(made), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    IS(cuCtxPushCurrent(made), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+static void *destroy_it(void *made)
+{
+    OK(cuCtxDestroy(made));
+    return NULL;
+}
+
+/* What is current and no more is named by nobody. A ghost has no memory to give. */
+static void destroyed_elsewhere(CUresult answer)
+{
+    CUcontext made, now;
+    CUdevice device;
+    CUdeviceptr at;
+    size_t free_bytes, total;
+    pthread_t thread;
+    start();
+    OK(cuCtxCreate(&made, NULL, 0, 0));
+    CHECK(pthread_create(&thread, NULL, destroy_it, made) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(cuCtxGetCurrent(&now));
+    CHECK(now == made);
+    IS(cuCtxGetDevice(&device), answer);
+    IS(cuMemGetInfo(&free_bytes, &total), answer);
+    IS(cuMemAlloc(&at, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    IS(cuMemFree(0), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    IS(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+static void case_no_ghosts(void)
+{
+    destroyed_elsewhere(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+static void case_ghosts(void)
+{
+    destroyed_elsewhere(CUDA_SUCCESS);
+}
+
+/* The handle of a destroyed context, stream or event is the next one's. */
+static void test_handles(void)
+{
+    CUcontext made, next;
+    CUevent event, second;
+    start();
+    OK(cuCtxCreate(&made, NULL, 0, 0));
+    OK(cuEventCreate(&event, 0));
+    OK(cuCtxDestroy(made));
+    OK(cuCtxCreate(&next, NULL, 0, 0));
+    OK(cuEventCreate(&second, 0));
+    CHECK(next == made && second == event);
+    OK(cuCtxDestroy(next));
+    expect_child("stale_events", "VRAMSIM_REUSE=off", 86, "cuEventDestroy of event");
+    expect_child("stale_events", "VRAMSIM_REUSE=off", 86, "which went with its context");
+    expect_child("stale_events", "VRAMSIM_RACE=off", 0, NULL);
+    expect_child("stale_streams", "VRAMSIM_REUSE=off", 86, "cuStreamDestroy of stream");
+    expect_child("stale_streams", "VRAMSIM_REUSE=off", 86, "which went with its context");
+    expect_child("stale_contexts", "VRAMSIM_REUSE=off", 86, "cuCtxDestroy of context");
+    expect_child("no_ghosts", NULL, 0, NULL);
+    expect_child("ghosts", "VRAMSIM_GHOSTS=on", 0, NULL);
 }
 
 static void case_cost(void)
@@ -234,6 +333,12 @@ const struct test selftest_misc[] = {
     {"hints", test_hints},
     {"poison_off", case_poison_off},
     {"reuse_off", case_reuse_off},
+    {"handles", test_handles},
+    {"stale_events", case_stale_events},
+    {"stale_streams", case_stale_streams},
+    {"stale_contexts", case_stale_contexts},
+    {"no_ghosts", case_no_ghosts},
+    {"ghosts", case_ghosts},
     {"cost", case_cost},
     {NULL, NULL},
 };

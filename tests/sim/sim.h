@@ -96,7 +96,8 @@ struct sim_config {
     bool race;           /* VRAMSIM_RACE: on (default) or off */
     bool peer;           /* VRAMSIM_PEER: devices reach each other */
     bool poison;         /* VRAMSIM_POISON: fresh device memory holds 0xa5 */
-    bool reuse;          /* VRAMSIM_REUSE: a freed address comes back soon */
+    bool reuse;          /* VRAMSIM_REUSE: a freed address or handle comes back soon */
+    bool ghosts;         /* VRAMSIM_GHOSTS: destroyed contexts answer questions */
 };
 extern struct sim_config sim_config;
 bool sim_config_load(void); /* false: a variable is bad, a line on stderr says which */
@@ -158,6 +159,11 @@ void sim_race_bad_address(struct sim_op *op, CUdeviceptr address, size_t size, b
                           const char *what);
 void sim_race_remember_freed(CUdeviceptr base, size_t size, const char *how);
 unsigned sim_race_count(void);
+
+/* ---- handle.c -------------------------------------------------------------------------------- */
+extern _Thread_local enum sim_entry sim_calling; /* the entry point that the thread is in */
+void sim_handle_stale(const char *kind, const void *handle, bool with_context); /* with the lock */
+unsigned sim_handle_stale_count(void);
 
 /* ---- memory: physical ------------------------------------------------------------------------ */
 struct sim_device;
@@ -303,6 +309,7 @@ struct CUctx_st {
     CUcontext owner; /* green contexts: the primary behind it; others: itself */
     bool is_primary;
     bool is_green;
+    bool ending;      /* somebody destroys it, and waits for its work */
     CUgreenCtx green; /* is_green: whose form as a CUcontext this is */
     unsigned flags;
     unsigned api_version;
@@ -321,7 +328,9 @@ struct CUctx_st {
     struct sim_op *barrier;    /* cuCtxWaitEvent: all later work waits for it */
     unsigned capturing;        /* streams of this context in capture */
     uint32_t peers;            /* bit per visible device: cuCtxEnablePeerAccess */
+    CUevent events;            /* live ones */
     CUcontext next;            /* all contexts */
+    CUcontext spare;           /* free list */
 };
 extern CUcontext sim_contexts;
 /* A green context. Its work, memory and errors are its primary's; what it has of its own are SMs, a
@@ -335,8 +344,10 @@ struct CUgreenCtx_st {
 /* All need sim_lock. */
 /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED, sticky. While a green context is current: its primary. */
 CUresult sim_ctx_current(CUcontext *out);
+CUresult sim_ctx_asked(CUcontext *out); /* the same for a question: VRAMSIM_GHOSTS */
 bool sim_ctx_alive(CUcontext ctx);
-CUcontext sim_ctx_peek(void); /* the thread's current context, whatever its state */
+bool sim_ctx_named(CUcontext ctx); /* the same of one that the call names; not NULL */
+CUcontext sim_ctx_peek(void);      /* the thread's current context, whatever its state */
 CUresult sim_ctx_create(struct sim_device *device, unsigned flags, bool primary, CUcontext *out);
 void sim_ctx_destroy(CUcontext ctx); /* waits for its work; drops the lock meanwhile */
 void sim_ctx_push(CUcontext ctx);
@@ -454,6 +465,7 @@ struct CUstream_st {
     bool null_stream; /* the legacy default stream */
     uint64_t thread;  /* != 0: per-thread default stream of that thread */
     bool destroyed;   /* by the program; stays listed until its last op is done */
+    bool gone;        /* dead, and that with its context */
     unsigned slot;
     struct sim_op *last; /* newest op, held */
     CUstream next;
@@ -478,7 +490,8 @@ struct CUevent_st {
     struct sim_ipc_event *ipc;   /* CU_EVENT_INTERPROCESS: what processes share of it */
     struct sim_capture *capture; /* recorded inside a capture */
     struct sim_tips tips;        /* where in it */
-    CUevent next;                /* free list */
+    bool gone;                   /* dead, and that with its context */
+    CUevent next, *previous;     /* its context's, or (next) free list */
     CUevent older; /* all there ever were, so that one the program forgot is no leak of ours */
 };
 
@@ -542,6 +555,7 @@ void sim_graph_memory_op_run(struct sim_op *op, struct sim_range *range); /* ALL
 void sim_graph_memory_freed(struct sim_range *range, struct sim_op *op);  /* NULL: done already */
 void sim_graph_memory_context_gone(CUcontext ctx);
 CUevent sim_event_new(CUcontext ctx, unsigned flags);
+void sim_events_context_gone(CUcontext ctx);
 /* ipc_event.c: records and waits as work; the last waits here, dropping the lock. */
 struct sim_ipc_event;
 struct sim_ipc_event *sim_ipc_event_new(void); /* NULL: no room */

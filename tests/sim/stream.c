@@ -25,7 +25,7 @@ static uint64_t this_thread(void)
 
 CUstream sim_stream_new(CUcontext ctx, unsigned flags, int priority)
 {
-    CUstream stream = spare_streams;
+    CUstream stream = sim_config.reuse ? spare_streams : NULL;
     if (stream != NULL)
         spare_streams = stream->next;
     else
@@ -79,6 +79,7 @@ void sim_streams_context_gone(CUcontext ctx)
 {
     while (ctx->streams.first != NULL) {
         sim_capture_stream_gone(ctx->streams.first);
+        ctx->streams.first->gone = !ctx->streams.first->destroyed;
         retire(ctx->streams.first);
     }
     retire(ctx->null_stream);
@@ -102,6 +103,15 @@ static CUstream per_thread(CUcontext ctx)
     return stream;
 }
 
+/* Of a stream that a call names. */
+static bool alive(CUstream stream)
+{
+    bool is = stream->magic == SIM_MAGIC_STREAM && !stream->destroyed;
+    if (!is && (stream->magic == SIM_MAGIC_STREAM || stream->magic == SIM_MAGIC_DEAD))
+        sim_handle_stale("stream", stream, stream->gone);
+    return is;
+}
+
 CUresult sim_stream_get(CUstream handle, bool pt, CUstream *out)
 {
     if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
@@ -116,12 +126,12 @@ CUresult sim_stream_get(CUstream handle, bool pt, CUstream *out)
         *out = pt ? per_thread(ctx) : sim_null_stream(ctx, green);
         return CUDA_SUCCESS;
     }
-    if (handle->magic != SIM_MAGIC_STREAM || handle->destroyed)
+    if (!alive(handle))
         return CUDA_ERROR_INVALID_HANDLE;
     if (handle->green != NULL && handle->green->magic != SIM_MAGIC_GREEN)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *out = handle;
-    return handle->ctx->sticky;
+    return handle->ctx->ending ? CUDA_ERROR_CONTEXT_IS_DESTROYED : handle->ctx->sticky;
 }
 
 static bool blocking(const struct CUstream_st *stream)
@@ -256,7 +266,7 @@ static CUresult destroy(CUstream stream)
         return CUDA_ERROR_INVALID_HANDLE;
     sim_lock();
     CUresult result = CUDA_SUCCESS;
-    if (stream->magic != SIM_MAGIC_STREAM || stream->destroyed) {
+    if (!alive(stream)) {
         result = CUDA_ERROR_INVALID_HANDLE;
     } else if (stream->green != NULL && stream->green->magic != SIM_MAGIC_GREEN) {
         result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
