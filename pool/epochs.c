@@ -168,12 +168,13 @@ int vs_epochs_close(struct vs_epochs *epochs, const struct vs_pool_ops *ops, voi
         if (rc == 0) {
             vs_pool_lock(&epochs->lock, ops, world);
             epochs->fence_epoch[epochs->recorded++ % VS_POOL_FENCES] = epoch;
-            atomic_store(&epochs->closed, epoch);
+            /* Whoever reads an old number closes once more, for nothing: no barrier is needed. */
+            atomic_store_explicit(&epochs->closed, epoch, memory_order_release);
             vs_pool_unlock(&epochs->lock);
             atomic_fetch_add_explicit(&epochs->records, 1, memory_order_relaxed);
         }
     }
-    atomic_store(&epochs->recording, 0);
+    atomic_store_explicit(&epochs->recording, 0, memory_order_release);
     return rc;
 }
 
