@@ -19,6 +19,8 @@ SIM = os.environ["VS_TEST_SIM"]
 BIN = os.environ["VS_TEST_BIN"]
 FIRST = [p for p in os.environ.get("VS_TEST_PRELOAD_FIRST", "").split(":") if p]
 SANITIZED = bool(FIRST)
+# Seconds for a program to end, or for a file to appear: for what hangs, so it need not be tight.
+PATIENCE = 300 if SANITIZED else 100
 MIB = 1 << 20
 
 # Everything that a test makes lies in one folder, which goes with the test.
@@ -74,7 +76,7 @@ def environment(folder, env=None, shim=True, before=(), after=()):
     return full
 
 
-def run(*argv, env=None, shim=True, before=(), after=(), folder=None, timeout=60, **popen):
+def run(*argv, env=None, shim=True, before=(), after=(), folder=None, timeout=PATIENCE, **popen):
     """Runs a program to its end."""
     folder = folder or tempfile.mkdtemp(prefix="vs-test-")
     argv = [program(argv[0]) if "/" not in argv[0] else argv[0], *argv[1:]]
@@ -99,7 +101,7 @@ def client(*steps, direct=False, **kwargs):
     return run("client-direct" if direct else "client", *steps, **kwargs)
 
 
-def wait_for(folder, *names, children=(), seconds=60):
+def wait_for(folder, *names, children=(), seconds=PATIENCE):
     """Waits until these files are there; a child that ended first, or too long a wait, is a failure."""
     end = time.monotonic() + seconds
     while not all(os.path.exists(os.path.join(folder, name)) for name in names):

@@ -13,7 +13,7 @@ from harness import (
 )
 
 TESTS = {}
-PATIENCE = 60 if SANITIZED else 4  # seconds for an end that should take two at most
+PATIENCE = 60 if SANITIZED else 20  # seconds for an end that should take two at most
 START = ("init", "device:0")
 SOME = (*START, "alloc:1000000", "alloc:2000000", "free:0")
 

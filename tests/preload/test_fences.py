@@ -33,6 +33,8 @@ TIGHT = {
 def under_shim(name, backing, fault=None, timeout=120, **env):
     """A conformance program under the shim, or under the faulty one with this fault."""
     env = {"VRAMSHIM_BACKING": backing, "VRAMSHIM_REPORT": "none", "REUSE_SEED": SEED, **env}
+    if TSAN:  # which takes many times as long
+        env["REUSE_ROUNDS"] = str(int(env.get("REUSE_ROUNDS", 100)) // 3)
     if fault is None:
         return run(os.path.join(PROGRAMS, name), env=env, timeout=timeout)
     env["VS_TEST_FAULTS"] = str(fault)

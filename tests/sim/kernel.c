@@ -41,10 +41,8 @@ static void run_fill(struct sim_op *op, const uint64_t *arg)
     uint32_t value = (uint32_t)arg[1];
     if (!sim_access(op, arg[0], (uint32_t)arg[2] * (size_t)4, true, false, "fill", &pieces))
         return;
-    for (unsigned i = 0; i < pieces.count; i++) {
-        for (size_t at = 0; at + 4 <= pieces.list[i].size; at += 4)
-            memcpy(pieces.list[i].bytes + at, &value, 4);
-    }
+    for (unsigned i = 0; i < pieces.count; i++)
+        sim_bytes_fill(pieces.list[i].bytes, pieces.list[i].size, 4, value);
     sim_pieces_release(&pieces);
 }
 
@@ -55,10 +53,8 @@ static void run_verify(struct sim_op *op, const uint64_t *arg)
     uint32_t value = (uint32_t)arg[1], bad = 0;
     if (!sim_access(op, arg[0], (uint32_t)arg[2] * (size_t)4, false, false, "verify", &pieces))
         return;
-    for (unsigned i = 0; i < pieces.count; i++) {
-        for (size_t at = 0; at + 4 <= pieces.list[i].size; at += 4)
-            bad += memcmp(pieces.list[i].bytes + at, &value, 4) != 0;
-    }
+    for (unsigned i = 0; i < pieces.count; i++)
+        bad += sim_bytes_others(pieces.list[i].bytes, pieces.list[i].size, value);
     sim_pieces_release(&pieces);
     /* An atomic add, so no race with other verifies: not checked. */
     if (bad > 0 && sim_access(op, arg[3], 4, true, false, NULL, &pieces)) {

@@ -71,29 +71,41 @@ void sim_phys_unref(struct sim_phys *phys)
     free(phys);
 }
 
+static bool fill(int fd, const unsigned char *from, size_t size)
+{
+    while (size > 0) {
+        ssize_t done = write(fd, from, size);
+        if (done <= 0)
+            return false;
+        from += done;
+        size -= (size_t)done;
+    }
+    return true;
+}
+
 static void poison(struct sim_phys *phys)
 {
-    unsigned char *bytes = phys->bytes;
+    unsigned char row[4096], *bytes = phys->bytes;
     if (phys->size <= 2 * PATTERN) {
-        memset(bytes, POISON, phys->size);
+        /* With huge pages where there are some: a fault for every 4 KiB is most of what a small
+         * test program costs. */
+        madvise(bytes, phys->size, MADV_HUGEPAGE);
+        sim_bytes_fill(bytes, phys->size, 1, POISON);
         return;
     }
     /* The same copy-on-write pages again and again. */
     int fd = memfd_create("vramsim-poison", MFD_CLOEXEC);
     if (fd < 0)
         return;
-    if (ftruncate(fd, PATTERN) == 0) {
-        void *once = mmap(NULL, PATTERN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (once != MAP_FAILED) {
-            memset(once, POISON, PATTERN);
-            munmap(once, PATTERN);
-        }
-        for (size_t at = 0; at < phys->size; at += PATTERN) {
-            size_t length = phys->size - at < PATTERN ? phys->size - at : PATTERN;
-            if (mmap(bytes + at, length, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED)
-                abort();
-        }
+    memset(row, POISON, sizeof row);
+    bool filled = true;
+    for (size_t at = 0; filled && at < PATTERN; at += sizeof row)
+        filled = fill(fd, row, sizeof row);
+    for (size_t at = 0; filled && at < phys->size; at += PATTERN) {
+        size_t length = phys->size - at < PATTERN ? phys->size - at : PATTERN;
+        if (mmap(bytes + at, length, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED)
+            abort();
     }
     close(fd);
 }
@@ -117,18 +129,6 @@ unsigned char *sim_phys_bytes(struct sim_phys *phys)
     if (phys->bytes == NULL)
         sim_say("no host memory for %zu bytes of device memory", phys->size);
     return phys->bytes;
-}
-
-static bool fill(int fd, const unsigned char *from, size_t size)
-{
-    while (size > 0) {
-        ssize_t done = write(fd, from, size);
-        if (done <= 0)
-            return false;
-        from += done;
-        size -= (size_t)done;
-    }
-    return true;
 }
 
 int sim_phys_share(struct sim_phys *phys)

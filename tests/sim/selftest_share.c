@@ -109,9 +109,9 @@ static void test_share_stress(void)
     unsigned seed = 20250;
     for (int i = 0; i < CHILDREN; i++)
         child[i] = spawn("share_child", NULL);
-    double end = now_ms() + 4000;
+    double end = now_ms() + 2000;
     unsigned killed = 0;
-    while (now_ms() < end) {
+    while (killed <= 20 || now_ms() < end) {
         usleep(rand_r(&seed) % 15000);
         int i = rand_r(&seed) % CHILDREN;
         int status;
@@ -129,7 +129,7 @@ static void test_share_stress(void)
     start();
     size_t now_free, all;
     OK(cuMemGetInfo(&now_free, &all));
-    CHECK(killed > 20 && now_free == all);
+    CHECK(now_free == all);
     struct sim_totals now = totals();
     printf("%u killed, peak %llu, of one process %llu\n", killed, (unsigned long long)now.peak,
            (unsigned long long)now.process_peak);

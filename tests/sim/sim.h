@@ -273,6 +273,12 @@ void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from); /* b
  */
 void sim_pieces_gone(CUdeviceptr address, size_t size);
 
+/* Bytes of simulated memory (bytes.c): a value of `element` bytes again and again, and how many
+ * words of 4 bytes are others than value. */
+void sim_bytes_fill(unsigned char *to, size_t bytes, unsigned element, unsigned value);
+void sim_bytes_move(unsigned char *to, const unsigned char *from, size_t bytes);
+uint32_t sim_bytes_others(const unsigned char *at, size_t bytes, uint32_t value);
+
 /* ---- devices and contexts -------------------------------------------------------------------- */
 #define SIM_MAX_DEVICES 16
 struct sim_device {

@@ -10,7 +10,6 @@
 #include "sim.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* ---- access -----------------------------------------------------------------------------------
@@ -213,16 +212,6 @@ void sim_flag_set(struct sim_op *op, CUdeviceptr address, uint64_t value, unsign
 
 /* ---- fills and copies
  * ---------------------------------------------------------------------------- */
-static void fill(unsigned char *to, size_t bytes, unsigned element, unsigned value)
-{
-    if (element == 1) {
-        memset(to, (int)value, bytes);
-        return;
-    }
-    for (size_t i = 0; i + element <= bytes; i += element)
-        memcpy(to + i, &value, element); /* little-endian */
-}
-
 static void run_memset(struct sim_op *op)
 {
     size_t row = op->work.set.width * op->work.set.element, rows = op->work.set.height;
@@ -236,8 +225,8 @@ static void run_memset(struct sim_op *op)
         if (!sim_access(op, at, row, true, false, op->work.what, &pieces))
             return;
         for (unsigned i = 0; i < pieces.count; i++)
-            fill(pieces.list[i].bytes, pieces.list[i].size, op->work.set.element,
-                 op->work.set.value);
+            sim_bytes_fill(pieces.list[i].bytes, pieces.list[i].size, op->work.set.element,
+                           op->work.set.value);
         sim_pieces_release(&pieces);
         if (row <= 8)
             sim_flag_release(op, at);
@@ -270,7 +259,7 @@ void sim_pieces_copy(struct sim_pieces *to, const struct sim_pieces *from)
         size_t length = to->list[i].size - in_to;
         if (from->list[k].size - in_from < length)
             length = from->list[k].size - in_from;
-        memmove(to->list[i].bytes + in_to, from->list[k].bytes + in_from, length);
+        sim_bytes_move(to->list[i].bytes + in_to, from->list[k].bytes + in_from, length);
         in_to += length;
         in_from += length;
         if (in_to == to->list[i].size)

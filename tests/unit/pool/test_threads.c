@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define THREADS 4
@@ -21,6 +22,7 @@
 #define CELL 512
 #define HANDLES 2048 /* that are watched, and how large one may be */
 #define HANDLE_BYTES (32 * MIB)
+#define CELLS_BYTES (HANDLES * HANDLE_BYTES / CELL * sizeof(_Atomic uint32_t))
 
 struct shared {
     struct vs_replay_device device; /* first: the ops' world */
@@ -264,8 +266,10 @@ static const char *run_threads(enum vs_pool_backing backing, uint64_t cap, bool 
     memset(&shared, 0, sizeof(shared));
     shared.trimmer = trimmer;
     shared.giants = giants;
-    shared.last_use = calloc(HANDLES * HANDLE_BYTES / CELL, sizeof(*shared.last_use));
-    assert_non_null(shared.last_use);
+    /* Hardly any of it is touched, so no malloc, which may fill all of it. */
+    shared.last_use = mmap(NULL, CELLS_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(shared.last_use, MAP_FAILED);
     vs_replay_device_init(&shared.device, cap);
     ops.record = lag_record;
     ops.order = lag_order;
@@ -297,7 +301,7 @@ static const char *run_threads(enum vs_pool_backing backing, uint64_t cap, bool 
     breach = breach ? breach : shared.device.breach;
     breach = breach ? breach : vs_replay_device_leak(&shared.device);
     vs_replay_device_fini(&shared.device);
-    free(shared.last_use);
+    munmap((void *)shared.last_use, CELLS_BYTES);
     return breach;
 }
 
