@@ -180,6 +180,7 @@ void vs_ledger_alloc(const struct vs_alloc *given)
     alloc.bytes = given->bytes;
     alloc.context = given->context;
     alloc.device = given->device;
+    alloc.tag = given->tag;
     alloc.kind = given->kind;
     alloc.at_ns = vs_sys_clock(CLOCK_MONOTONIC_COARSE);
     uint64_t now = since_start(alloc.at_ns);

@@ -51,7 +51,8 @@ struct vs_alloc {
     uint64_t address;
     uint64_t bytes;   /* what the program asked for */
     uint64_t context; /* who takes it along when it dies; 0 = nobody */
-    uint16_t device;  /* index, < VS_LEDGER_MAX_DEVICES */
+    uint8_t device;   /* index, < VS_LEDGER_MAX_DEVICES */
+    uint8_t tag;      /* of the caller's own, kept as it is */
     uint8_t kind;     /* enum vs_kind */
     /* Set by the ledger: */
     uint8_t frees;   /* begun and not ended */

@@ -136,6 +136,7 @@ static inline void fill(struct vs_alloc *to, const struct vs_alloc *from, uint32
     to->bytes = from->bytes;
     to->context = from->context;
     to->device = from->device;
+    to->tag = from->tag;
     to->kind = from->kind;
     to->frees = 0;
     to->serial = serial;

@@ -11,6 +11,7 @@
 #include "shim/decisions.h"
 #include "shim/process.h"
 #include "shim/say.h"
+#include "shim/streams.h"
 #include "shim/test_faults.h"
 
 __thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
@@ -85,18 +86,6 @@ void vs_arena_lane_choose(struct vs_arenas *arenas)
     }
     vs_arena_here.lane = lane;
     vs_arena_here.arenas = arenas;
-}
-
-static bool enter_if(struct vs_arena *arena, uint64_t identity)
-{
-    if (!vs_arena_enter(arena)) {
-        return false;
-    }
-    if (atomic_load_explicit(&arena->identity, memory_order_relaxed) == identity) {
-        return true;
-    }
-    vs_arena_leave(arena); /* the place in the table has become another's */
-    return false;
 }
 
 void vs_arena_leave(struct vs_arena *arena)
@@ -353,7 +342,7 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
     }
     switch (arenas == NULL ? NO_ROOM : place_for(arenas, note->owner, place.context, &arena)) {
     case FOUND:
-        if (enter_if(arena, place.context)) {
+        if (vs_arena_enter_as(arena, place.context)) {
             break;
         }
         if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_DEAD) {
@@ -405,7 +394,7 @@ __attribute__((noinline)) static struct vs_arena *of_thread_slow(const struct vs
         arena = note->about;
         arenas = vs_arenas_now();
         if (arena != NULL && arenas != NULL && arena->arenas == arenas &&
-            enter_if(arena, note->place.context)) {
+            vs_arena_enter_as(arena, note->place.context)) {
             return arena;
         }
     } while (find_or_make(guard, note, &until, &arena) != 0);
@@ -429,7 +418,7 @@ struct vs_arena *vs_arena_of_thread(const struct vs_guard *guard)
     arena = note->about;
     /* What was noted before a fork is the parent's. */
     if (__builtin_expect(arena != NULL && arena->arenas == vs_arenas_now(), 1) &&
-        enter_if(arena, note->place.context)) {
+        vs_arena_enter_as(arena, note->place.context)) {
         return arena;
     }
     return of_thread_slow(guard);
@@ -638,6 +627,7 @@ static void end(struct vs_arena *arena)
     vs_arena_retire(arena);
     vs_pool_free_all(arena->pool, true);
     arena->pool = NULL;
+    vs_streams_arena_gone(arena);
     vs_fences_fini(&arena->fences, false);
     vs_arena_map_drop(&arena->arenas->map, arena->number);
     settle(arena);

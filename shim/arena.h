@@ -39,25 +39,23 @@ bool vs_arena_claims(CUdeviceptr address);
 
 void vs_arena_leave(struct vs_arena *arena);
 
-/* Allocation as the driver would answer it, capture legality and sticky errors included. *verdict
- * is set when the answer is CUDA_ERROR_OUT_OF_MEMORY. Counts nothing. */
-CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, size_t bytes,
-                        CUdeviceptr *address, enum vs_verdict *verdict);
+/* Allocation as the driver would answer it, capture legality and sticky errors included. stream: in
+ * whose order (streams.h); 0: in none's. *verdict is set when the answer is
+ * CUDA_ERROR_OUT_OF_MEMORY. Counts nothing. */
+CUresult vs_arena_alloc(struct vs_arena *arena, size_t bytes, uint32_t stream, CUdeviceptr *address,
+                        enum vs_verdict *verdict);
 
 /* Free, in two steps: may_free answers as the driver would before it frees anything (legality, a
  * broken context), and waits where a plain free has to; then the books; then the free itself. */
 CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena);
-CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address);
+CUresult vs_arena_free(struct vs_arena *arena, CUdeviceptr address);
 
 /* The host has seen what was freed before pass: before an address leaves the context's streams.
  * What a running capture keeps aside stays aside. */
 CUresult vs_arena_settle(struct vs_arena *arena);
 
-/* cuMemFreeAsync of memory that an arena claims, on a stream that does not capture: the driver
- * takes plain memory there too. A plain free, then, but for the waiting; where the stream is
- * another context's, behind that stream, too. Counted. */
-CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream,
-                             bool per_thread);
+/* Gives back what is free in the pool beyond so much, as far as that need not be waited for. */
+void vs_arena_trim(struct vs_arena *arena, uint64_t keep);
 
 /* Memory was asked for, of the driver or of this arena (or NULL), and this was the answer. True:
  * there was no room, and other arenas of the thread's device have given back what lay idle in them:

@@ -106,10 +106,11 @@ struct vs_arena {
     enum vs_pool_backing backing;
     const struct vs_driver *driver;
     CUcontext context;
-    _Atomic bool unfit;       /* the driver's memory does not begin on pages */
-    bool direct_rdma;         /* vmm: memory that a NIC may reach */
-    struct vs_fences fences;  /* what is read often comes first in it */
-    _Atomic(CUstream) giving; /* native: segments go back on it, made at the first */
+    _Atomic bool unfit;                   /* the driver's memory does not begin on pages */
+    bool direct_rdma;                     /* vmm: memory that a NIC may reach */
+    struct vs_fences fences;              /* what is read often comes first in it */
+    _Atomic(struct vs_streams *) streams; /* of stream_inner.h; made for the first */
+    _Atomic(CUstream) giving;             /* native: segments go back on it, made at the first */
     struct vs_arena_device *charge;
     _Atomic int64_t reserved; /* as the pool says */
     _Atomic uint64_t charged; /* what of it is charged to the cap */
@@ -238,6 +239,27 @@ static inline void vs_arena_move_done(struct vs_arenas *arenas)
 {
     atomic_fetch_add_explicit(&arenas->moves_done, 1, memory_order_release);
 }
+
+/* The same only where it is still the one of this identity: its place in the table may have become
+ * another's. */
+static inline bool vs_arena_enter_as(struct vs_arena *arena, uint64_t identity)
+{
+    if (!vs_arena_enter(arena)) {
+        return false;
+    }
+    if (__builtin_expect(atomic_load_explicit(&arena->identity, memory_order_relaxed) == identity,
+                         1)) {
+        return true;
+    }
+    vs_arena_left(arena);
+    return false;
+}
+
+/* The driver's answer to any call where this thread may make none: it runs a host function. */
+CUresult vs_arena_permitted(const struct vs_guard *guard);
+
+/* A free by the pool, in the order of a stream (0: a plain one), without what else it does. */
+CUresult vs_arena_free_block(struct vs_arena *arena, CUdeviceptr address, uint32_t stream);
 
 /* The ops of every arena; the world is the arena. */
 extern const struct vs_pool_ops vs_arena_ops;

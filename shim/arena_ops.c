@@ -12,6 +12,7 @@
 #include "shim/fence_driver.h"
 #include "shim/process.h"
 #include "shim/say.h"
+#include "shim/streams.h"
 
 /* ---- how calls are made ---------------------------------------------------------------------- */
 
@@ -300,10 +301,11 @@ static int op_give(void *world, uint64_t address, uint64_t bytes)
 
 /* ---- fences ---------------------------------------------------------------------------------- */
 
-static int fence_outcome(int result, CUresult error)
+/* error: what it was set to meanwhile. */
+static int fence_outcome(int result, const CUresult *error)
 {
     if (__builtin_expect(result < 0, 0)) {
-        vs_arena_here.error = (int32_t)error;
+        vs_arena_here.error = (int32_t)*error;
     }
     return result;
 }
@@ -313,7 +315,7 @@ static int op_record(void *world, uint32_t fence)
     CUresult error = CUDA_SUCCESS;
 
     return fence_outcome(vs_fences_record(&((struct vs_arena *)world)->fences, fence, &error),
-                         error);
+                         &error);
 }
 
 static int op_order(void *world, uint32_t fence)
@@ -321,7 +323,7 @@ static int op_order(void *world, uint32_t fence)
     CUresult error = CUDA_SUCCESS;
 
     return fence_outcome(vs_fences_order(&((struct vs_arena *)world)->fences, fence, &error),
-                         error);
+                         &error);
 }
 
 static int op_query(void *world, uint32_t fence)
@@ -329,7 +331,17 @@ static int op_query(void *world, uint32_t fence)
     CUresult error = CUDA_SUCCESS;
 
     return fence_outcome(vs_fences_query(&((struct vs_arena *)world)->fences, fence, &error),
-                         error);
+                         &error);
+}
+
+static void waited(struct vs_arena *arena, uint64_t begun)
+{
+    uint64_t took = vs_sys_clock(CLOCK_MONOTONIC) - begun;
+
+    atomic_fetch_add_explicit(&arena->wait_ns, took, memory_order_relaxed);
+    vs_arena_here.tally.waits++;
+    vs_arena_here.tally.wait_ns += took;
+    vs_arena_here.slow = true;
 }
 
 static int op_wait(void *world, uint32_t fence)
@@ -337,14 +349,52 @@ static int op_wait(void *world, uint32_t fence)
     struct vs_arena *arena = world;
     CUresult error = CUDA_SUCCESS;
     uint64_t begun = vs_sys_clock(CLOCK_MONOTONIC);
-    int result = fence_outcome(vs_fences_wait(&arena->fences, fence, &error), error);
-    uint64_t took = vs_sys_clock(CLOCK_MONOTONIC) - begun;
+    int result = fence_outcome(vs_fences_wait(&arena->fences, fence, &error), &error);
 
-    atomic_fetch_add_explicit(&arena->wait_ns, took, memory_order_relaxed);
-    vs_arena_here.tally.waits++;
-    vs_arena_here.tally.wait_ns += took;
-    vs_arena_here.slow = true;
+    waited(arena, begun);
     return result;
+}
+
+static int op_stream_record(void *world, uint32_t stream, uint32_t fence)
+{
+    CUresult error = CUDA_SUCCESS;
+
+    return fence_outcome(vs_stream_fence_record(world, stream, fence, &error), &error);
+}
+
+static int op_stream_order(void *world, uint32_t waiter, uint32_t stream, uint32_t fence)
+{
+    CUresult error = CUDA_SUCCESS;
+
+    return fence_outcome(vs_stream_fence_order(world, waiter, stream, fence, &error), &error);
+}
+
+static int op_stream_query(void *world, uint32_t stream, uint32_t fence)
+{
+    CUresult error = CUDA_SUCCESS;
+
+    return fence_outcome(vs_stream_fence_query(world, stream, fence, &error), &error);
+}
+
+static int op_stream_wait(void *world, uint32_t stream, uint32_t fence, bool patient)
+{
+    CUresult error = CUDA_SUCCESS;
+    uint64_t begun = vs_sys_clock(CLOCK_MONOTONIC);
+    int result = fence_outcome(vs_stream_fence_wait(world, stream, fence, patient, &error), &error);
+
+    waited(world, begun);
+    return result;
+}
+
+static uint64_t op_room(void *world)
+{
+    const struct vs_arena_device *device = ((struct vs_arena *)world)->charge;
+    uint64_t held = atomic_load_explicit(&device->held, memory_order_relaxed);
+
+    if (device->limit == UINT64_MAX) {
+        return UINT64_MAX;
+    }
+    return held < device->limit ? device->limit - held : 0;
 }
 
 static bool op_one_stream(void *world)
@@ -396,6 +446,11 @@ const struct vs_pool_ops vs_arena_ops = {
     .order = op_order,
     .query = op_query,
     .wait = op_wait,
+    .stream_record = op_stream_record,
+    .stream_order = op_stream_order,
+    .stream_query = op_stream_query,
+    .stream_wait = op_stream_wait,
+    .room = op_room,
     .one_stream = op_one_stream,
     .host_map = op_host_map,
     .host_unmap = op_host_unmap,

@@ -4,10 +4,9 @@
 #include "shim/arena_inner.h"
 #include "shim/count.h"
 #include "shim/decisions.h"
-#include "shim/fence_driver.h"
 #include "shim/fence_owed.h"
-#include "shim/fence_streams.h"
 #include "shim/process.h"
+#include "shim/streams.h"
 
 #include <errno.h>
 
@@ -59,15 +58,14 @@ static int huge(const struct vs_arena *arena, struct vs_pool_request *request)
     return -ENOMEM;
 }
 
-CUresult vs_arena_alloc(const struct vs_guard *guard, struct vs_arena *arena, size_t bytes,
-                        CUdeviceptr *address, enum vs_verdict *verdict)
+CUresult vs_arena_alloc(struct vs_arena *arena, size_t bytes, uint32_t stream, CUdeviceptr *address,
+                        enum vs_verdict *verdict)
 {
     CUresult result = vs_fences_legal(&arena->fences);
-    struct vs_pool_request request = {.bytes = bytes, .lane = vs_arena_lane()};
+    struct vs_pool_request request = {.bytes = bytes, .lane = vs_arena_lane(), .stream = stream};
     uint64_t at = 0;
     int error;
 
-    (void)guard;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -117,7 +115,7 @@ bool vs_arena_gives_room(const struct vs_guard *guard, const struct vs_arena *as
 
 /* In a host function the driver permits no call. It runs them on threads of its own, so a thread
  * that was once told otherwise is asked no more. */
-static CUresult permitted(const struct vs_guard *guard)
+CUresult vs_arena_permitted(const struct vs_guard *guard)
 {
     CUcontext context;
     CUresult result = CUDA_SUCCESS;
@@ -131,7 +129,7 @@ static CUresult permitted(const struct vs_guard *guard)
 
 CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena)
 {
-    CUresult result = permitted(guard);
+    CUresult result = vs_arena_permitted(guard);
 
     if (result == CUDA_SUCCESS) {
         result = vs_fences_legal(&arena->fences);
@@ -139,14 +137,14 @@ CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena)
     return result != CUDA_SUCCESS ? result : vs_fences_strict(&arena->fences);
 }
 
-/* What the pool is not to keep goes back: memory whose fence has passed. With a decay time of 0 the
- * free waits for the rest, as the driver's own does; else a later free or the decay thread sees to
- * it. */
-static void give_back(struct vs_arena *arena)
+/* What the pool is not to keep goes back: memory whose fence has passed. With a decay time of 0 a
+ * plain free waits for the rest, as the driver's own does; else a later free or the decay thread
+ * sees to it. */
+static void give_back(struct vs_arena *arena, bool waits)
 {
     if (vs_pool_wants_trim(arena->pool)) {
         vs_pool_trim(arena->pool, arena->trim_above, false);
-        if (arena->trim_above == 0 && vs_pool_wants_trim(arena->pool)) {
+        if (waits && arena->trim_above == 0 && vs_pool_wants_trim(arena->pool)) {
             vs_pool_trim(arena->pool, 0, true);
         }
     }
@@ -161,16 +159,21 @@ CUresult vs_arena_settle(struct vs_arena *arena)
     return result >= 0 ? CUDA_SUCCESS : answer(result);
 }
 
-static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
+CUresult vs_arena_free_block(struct vs_arena *arena, CUdeviceptr address, uint32_t stream)
 {
     int error;
 
     vs_arena_here.error = CUDA_SUCCESS;
-    error = vs_pool_free(arena->pool, address, vs_arena_lane());
+    error = stream != 0 ? vs_pool_free_on(arena->pool, address, vs_arena_lane(), stream)
+                        : vs_pool_free(arena->pool, address, vs_arena_lane());
     if (error == 0) {
-        vs_fence_freed();
+        if (stream != 0) {
+            vs_streams_freed(arena, stream);
+        } else {
+            vs_fence_freed();
+        }
         if (__builtin_expect(arena->trim_above != UINT64_MAX, 0)) {
-            give_back(arena);
+            give_back(arena, stream == 0);
         }
         vs_decay_freed(arena);
     }
@@ -178,115 +181,18 @@ static CUresult free_block(struct vs_arena *arena, CUdeviceptr address)
     return answer(error);
 }
 
-CUresult vs_arena_free(const struct vs_guard *guard, struct vs_arena *arena, CUdeviceptr address)
+void vs_arena_trim(struct vs_arena *arena, uint64_t keep)
 {
-    CUresult result = free_block(arena, address);
+    vs_pool_trim(arena->pool, keep, false);
+    after_slow_path(arena, 0);
+}
 
-    (void)guard;
+CUresult vs_arena_free(struct vs_arena *arena, CUdeviceptr address)
+{
+    CUresult result = vs_arena_free_block(arena, address, 0);
+
     if (result == CUDA_SUCCESS) {
         vs_fence_owes(arena, &arena->fences);
     }
     return result;
-}
-
-/* Is there such a stream? Its own error if not. */
-static CUresult stream_good(const struct vs_guard *guard, CUstream stream)
-{
-    const struct vs_entries *real = &guard->driver->real;
-    CUstreamCaptureMode mode;
-    CUcontext context;
-    CUresult result = CUDA_SUCCESS;
-
-    if (real->cuStreamGetCtx != NULL) {
-        mode = vs_fence_relax(real);
-        result = real->cuStreamGetCtx(stream, &context);
-        vs_fence_unrelax(real, mode);
-    }
-    return result;
-}
-
-static bool knows_context_events(const struct vs_entries *real)
-{
-    return real->cuCtxRecordEvent != NULL && real->cuCtxWaitEvent != NULL;
-}
-
-/* Makes the arena's context wait, by a stream of its own that goes with its work: what is recorded
- * for the context from now on covers the event. */
-static CUresult wait_on_the_device(struct vs_arena *arena, CUevent event)
-{
-    const struct vs_entries *real = &arena->driver->real;
-    bool entered = vs_fence_enter(real, arena->context);
-    CUstream stream;
-    CUresult result = real->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-
-    if (result == CUDA_SUCCESS) {
-        result = real->cuStreamWaitEvent(stream, event, 0);
-        real->cuStreamDestroy_v2(stream);
-    }
-    vs_fence_leave(real, entered);
-    return result;
-}
-
-/*
- * The fence of a free covers the work of the arena's context, which is more than its stream's: but
- * not if the stream is another context's. Nor does a driver without context events give it one: it
- * relies on frees that wait, and this one is to wait for its stream.
- */
-static CUresult order_behind(const struct vs_guard *guard, struct vs_arena *arena, CUstream stream,
-                             bool per_thread, bool *ordered)
-{
-    const struct vs_entries *real = &guard->driver->real;
-    CUcontext context = vs_fence_stream_context(real, stream, per_thread);
-    CUstreamCaptureMode mode;
-    CUevent event;
-    CUresult result;
-
-    *ordered = false;
-    if (context == arena->context && knows_context_events(real)) {
-        return CUDA_SUCCESS;
-    }
-    result = vs_fence_event_new(real, context != NULL ? context : arena->context, &event);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    mode = vs_fence_relax(real);
-    result =
-        real->cuEventRecord(event, per_thread && stream == NULL ? CU_STREAM_PER_THREAD : stream);
-    if (result == CUDA_SUCCESS) {
-        *ordered = knows_context_events(real) && real->cuStreamCreate != NULL &&
-                   wait_on_the_device(arena, event) == CUDA_SUCCESS;
-        if (!*ordered) {
-            result = vs_fence_event_call(real, context, real->cuEventSynchronize, event);
-        }
-    }
-    vs_fence_unrelax(real, mode);
-    vs_fence_event_free(real, event);
-    return result;
-}
-
-CUresult vs_arena_free_async(const struct vs_guard *guard, CUdeviceptr address, CUstream stream,
-                             bool per_thread)
-{
-    struct vs_arena *arena = vs_arena_of_address(address);
-    CUresult result = stream_good(guard, stream);
-    bool ordered = false;
-
-    if (arena == NULL) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        result = vs_fences_legal(&arena->fences);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = order_behind(guard, arena, stream, per_thread, &ordered);
-    }
-    if (result == CUDA_SUCCESS) {
-        vs_count_pool_free(guard, address);
-        result = free_block(arena, address);
-    }
-    if (ordered) {
-        vs_fence_close_all(); /* the fences of later frees are not to wait for that stream */
-    }
-    vs_arena_leave(arena);
-    return vs_fence_answer(guard, result);
 }

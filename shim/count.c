@@ -6,6 +6,7 @@
 #include "shim/count.h"
 
 #include "shim/arm.h"
+#include "shim/mempool.h"
 #include "shim/place.h"
 #include "shim/process.h"
 
@@ -86,33 +87,36 @@ void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr c
     vs_ledger_alloc(&(struct vs_alloc){.address = at,
                                        .bytes = request->bytes,
                                        .context = place.context,
-                                       .device = (uint32_t)place.device,
+                                       .device = (uint8_t)place.device,
                                        .kind = request->kind});
 }
 
 void vs_count_pool_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr address,
-                         struct vs_place place, size_t bytes, enum vs_verdict verdict)
+                         const struct vs_count_served *served)
 {
     if (!vs_process_counts()) {
         return;
     }
     if (result != CUDA_SUCCESS) {
-        count_failure(&guard->driver->real, result, (uint32_t)place.device, bytes, verdict);
+        count_failure(&guard->driver->real, result, (uint32_t)served->place.device, served->bytes,
+                      served->verdict);
         return;
     }
     vs_ledger_alloc(&(struct vs_alloc){.address = address,
-                                       .bytes = bytes,
-                                       .context = place.context,
-                                       .device = (uint16_t)place.device,
+                                       .bytes = served->bytes,
+                                       .context = served->place.context,
+                                       .device = (uint8_t)served->place.device,
+                                       .tag = (uint8_t)served->pool,
                                        .kind = VS_KIND_POOL});
+    vs_mempool_took(served->pool, served->bytes);
 }
 
 void vs_count_pool_free(const struct vs_guard *guard, CUdeviceptr address)
 {
     struct vs_alloc alloc;
 
-    if (guard->counts && vs_process_counts()) {
-        vs_ledger_free_at_once(address, &alloc);
+    if (guard->counts && vs_process_counts() && vs_ledger_free_at_once(address, &alloc)) {
+        vs_mempool_gave(alloc.tag, alloc.bytes);
     }
 }
 

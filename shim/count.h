@@ -37,9 +37,17 @@ struct vs_count_request {
 void vs_count_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr const *address,
                     const struct vs_count_request *request);
 
-/* The same for memory of a pool. verdict: of an out-of-memory. Before the arena is left. */
+/* What an arena was asked for. */
+struct vs_count_served {
+    struct vs_place place;
+    size_t bytes;
+    enum vs_verdict verdict; /* of an out-of-memory */
+    unsigned pool;           /* the program's memory pool (mempool.h); 0: none */
+};
+
+/* The same for memory of an arena. Before it is left. */
 void vs_count_pool_alloc(const struct vs_guard *guard, CUresult result, CUdeviceptr address,
-                         struct vs_place place, size_t bytes, enum vs_verdict verdict);
+                         const struct vs_count_served *served);
 
 /* The whole free of memory of a pool, before the pool's own: nobody else can be given the address
  * until then. */

@@ -42,6 +42,10 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
 CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 
+#if CUDA_VERSION < 13000
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, CUmemoryPool);
+#endif
+
 #if CUDA_VERSION < 12080
 CUresult CUDAAPI cuEventElapsedTime_v2(float *, CUevent, CUevent);
 #endif
@@ -94,7 +98,16 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuMemFreeAsync_ptsz) \
     X(cuStreamDestroy) \
     X(cuStreamDestroy_v2) \
+    X(cuGreenCtxDestroy) \
+    /* the pools that it comes from */ \
+    X(cuDeviceSetMemPool) \
+    X(cuMemPoolCreate) \
     X(cuMemPoolDestroy) \
+    X(cuMemPoolGetAttribute) \
+    X(cuMemPoolSetAccess) \
+    X(cuMemPoolSetAttribute) \
+    X(cuMemPoolTrimTo) \
+    X(cuMemSetMemPool) \
     /* contexts, which take memory along when they die */ \
     X(cuCtxDestroy) \
     X(cuCtxDestroy_v2) \
@@ -126,12 +139,26 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuCtxSynchronize_v2) \
     X(cuEventElapsedTime) \
     X(cuEventElapsedTime_v2) \
-    X(cuEventQuery) \
-    X(cuEventSynchronize) \
     X(cuStreamQuery) \
     X(cuStreamQuery_ptsz) \
     X(cuStreamSynchronize) \
     X(cuStreamSynchronize_ptsz) \
+    /* events: where streams meet, and the host sees how far they are */ \
+    X(cuCtxRecordEvent) \
+    X(cuEventDestroy) \
+    X(cuEventDestroy_v2) \
+    X(cuEventQuery) \
+    X(cuEventRecord) \
+    X(cuEventRecord_ptsz) \
+    X(cuEventRecordWithFlags) \
+    X(cuEventRecordWithFlags_ptsz) \
+    X(cuEventSynchronize) \
+    X(cuGraphAddEventRecordNode) \
+    X(cuGraphEventRecordNodeSetEvent) \
+    X(cuGraphExecEventRecordNodeSetEvent) \
+    X(cuGreenCtxRecordEvent) \
+    X(cuIpcGetEventHandle) \
+    X(cuIpcOpenEventHandle) \
     /* graphs that may copy to the host */ \
     X(cuGraphAddMemcpyNode) \
     X(cuGraphAddNode) \
@@ -142,6 +169,7 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuGraphNodeSetParams)
 
 #define VS_ENTRY_CALLS(X) \
+    X(cuCtxEnablePeerAccess) \
     X(cuCtxGetCurrent) \
     X(cuCtxGetDevice) \
     X(cuCtxPopCurrent_v2) \
@@ -149,6 +177,8 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuDeviceGet) \
     X(cuDeviceGetAttribute) \
     X(cuDeviceGetCount) \
+    X(cuDeviceGetDefaultMemPool) \
+    X(cuDeviceGetMemPool) \
     X(cuDeviceGetName) \
     X(cuDeviceGetUuid) \
     X(cuDeviceGetUuid_v2) \
@@ -156,7 +186,6 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuDeviceTotalMem_v2) \
     X(cuDriverGetVersion) \
     X(cuEventCreate) \
-    X(cuEventDestroy_v2) \
     X(cuMemAddressReserve) \
     X(cuMemCreate) \
     X(cuMemGetAllocationGranularity) \

@@ -121,9 +121,9 @@ static inline void vs_fence_freed(void)
 void vs_fence_reopen(void);
 
 void vs_fence_close_all(void);
-void vs_fence_stream_seen(CUstream stream, bool per_thread);
+void vs_fence_stream_seen(const struct vs_guard *guard, CUstream stream, bool per_thread);
 
-/* What this thread submitted to last, and how often epochs had been closed by then. */
+/* What this thread submitted to last, and the count of closings by then. */
 struct vs_fence_last {
     CUstream stream;
     uint32_t closings;
@@ -149,7 +149,7 @@ __attribute__((always_inline)) static inline void vs_fence_submit(const struct v
                              atomic_load_explicit(&page->closings, memory_order_relaxed) !=
                                  vs_fence_last.closings,
                          0)) {
-        vs_fence_stream_seen(stream, per_thread);
+        vs_fence_stream_seen(guard, stream, per_thread);
     }
 }
 

@@ -40,10 +40,7 @@ void vs_fence_close_all(void)
         /* The other half of vs_fence_freed, and of vs_fence_reopen. */
         atomic_exchange_explicit(&page->unclosed, mine, memory_order_seq_cst);
         vs_arena_each(close_epoch, NULL);
-        /* One that is lost does no harm: it only reminds threads to name their stream. */
-        atomic_store_explicit(&page->closings,
-                              atomic_load_explicit(&page->closings, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+        atomic_fetch_add_explicit(&page->closings, 1, memory_order_relaxed);
         atomic_compare_exchange_strong(&page->unclosed, &mine, VS_CLOSED);
     }
 }

@@ -53,6 +53,12 @@ static inline void vs_fence_unrelax(const struct vs_entries *real, CUstreamCaptu
     }
 }
 
+/* Events of whole contexts: drivers from 12.5 on. */
+static inline bool vs_fence_knows_contexts(const struct vs_entries *real)
+{
+    return real->cuCtxRecordEvent != NULL && real->cuCtxWaitEvent != NULL;
+}
+
 /* A new event of a context, that keeps no time, in any state of any capture: without a call for the
  * mode where none is active. */
 CUresult vs_fence_event_new(const struct vs_entries *real, CUcontext context, CUevent *event);

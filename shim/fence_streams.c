@@ -13,6 +13,7 @@
 
 #include "shim/fence.h"
 #include "shim/fence_driver.h"
+#include "shim/streams.h"
 
 #include <stdatomic.h>
 
@@ -43,18 +44,18 @@ static bool is_named(CUstream stream)
     return stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
 }
 
-CUcontext vs_fence_stream_context(const struct vs_entries *real, CUstream stream, bool per_thread)
+CUcontext vs_fence_stream_owner(const struct vs_entries *real, CUstream stream, bool per_thread,
+                                CUgreenCtx *green)
 {
     CUstreamCaptureMode mode = vs_fence_relax(real);
     CUcontext context = NULL;
-    CUgreenCtx green = NULL;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
     if (per_thread && stream == NULL) {
         stream = CU_STREAM_PER_THREAD;
     }
     if (real->cuStreamGetCtx_v2 != NULL) {
-        result = real->cuStreamGetCtx_v2(stream, &context, &green);
+        result = real->cuStreamGetCtx_v2(stream, &context, green);
     } else if (is_named(stream) && real->cuStreamGetCtx != NULL) {
         result = real->cuStreamGetCtx(stream, &context);
     } else if (!is_named(stream) && real->cuCtxGetCurrent != NULL) {
@@ -62,6 +63,13 @@ CUcontext vs_fence_stream_context(const struct vs_entries *real, CUstream stream
     }
     vs_fence_unrelax(real, mode);
     return result == CUDA_SUCCESS ? context : NULL;
+}
+
+CUcontext vs_fence_stream_context(const struct vs_entries *real, CUstream stream, bool per_thread)
+{
+    CUgreenCtx green = NULL;
+
+    return vs_fence_stream_owner(real, stream, per_thread, &green);
 }
 
 static uint32_t context_hash(CUstream stream, uint32_t stream_hash)
@@ -82,13 +90,14 @@ static uint32_t context_hash(CUstream stream, uint32_t stream_hash)
     return hash;
 }
 
-void vs_fence_stream_seen(CUstream stream, bool per_thread)
+void vs_fence_stream_seen(const struct vs_guard *guard, CUstream stream, bool per_thread)
 {
     uint32_t at = atomic_load_explicit(&noted, memory_order_relaxed);
     uint32_t context = 0, hash;
 
     vs_fence_last = (struct vs_fence_last){
-        stream, atomic_load_explicit(&vs_process_page()->closings, memory_order_relaxed)};
+        stream, atomic_load_explicit(&vs_process_page()->closings, memory_order_acquire)};
+    vs_streams_submit(guard, stream, per_thread);
     if (is_named(stream)) {
         hash = hash_of(stream);
         context = context_hash(stream, hash);
@@ -104,6 +113,10 @@ void vs_fence_stream_seen(CUstream stream, bool per_thread)
         atomic_fetch_add_explicit(&changes, 1, memory_order_release);
     }
     atomic_store_explicit(&noted, at + 1, memory_order_relaxed);
+    /* Another context's stream has the same name, and may be what was announced. */
+    if (!is_named(stream) && vs_streams_announced()) {
+        vs_fence_last.closings--;
+    }
 }
 
 static bool one_stream_in(uint32_t context)

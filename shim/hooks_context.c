@@ -15,8 +15,11 @@
 #include "shim/arena.h"
 #include "shim/capture.h"
 #include "shim/count.h"
+#include "shim/mempool.h"
 #include "shim/place.h"
 #include "shim/process.h"
+#include "shim/stream_events.h"
+#include "shim/streams.h"
 
 enum { PATIENCE_MS = 1000 };
 
@@ -46,30 +49,41 @@ struct ending {
     CUcontext context;
     uint64_t identity;
     struct vs_arena *arena;
+    CUdevice device; /* whose primary context it is; -1: none's */
 };
 
 /* The identity goes before the driver's call: once that has returned, another thread may have a new
  * context with the same handle. */
-static struct ending before_end(CUcontext context)
+static struct ending before_end(CUcontext context, CUdevice device)
 {
-    struct ending ending = {.context = context};
+    struct ending ending = {.context = context, .device = device};
 
     vs_arena_context_ends(context);
     vs_capture_context_goes();
     ending.identity = vs_place_context_goes(context);
     ending.arena = vs_arena_context_goes(ending.identity);
+    vs_streams_context_goes(context);
     return ending;
+}
+
+static void all_gone(const struct ending *ending, uint64_t identity)
+{
+    vs_capture_context_gone(ending->context);
+    vs_events_forget_all();
+    vs_streams_context_gone(ending->context, true);
+    vs_arena_context_gone(ending->arena);
+    vs_mempool_device_gone(ending->device);
+    vs_count_context_gone(identity);
 }
 
 static CUresult after_end(const struct ending *ending, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
-        vs_capture_context_gone(ending->context);
-        vs_arena_context_gone(ending->arena);
-        vs_count_context_gone(ending->identity);
+        all_gone(ending, ending->identity);
     } else {
         vs_place_context_stays(ending->context, ending->identity);
         vs_arena_context_stays(ending->arena);
+        vs_streams_context_gone(ending->context, false);
     }
     vs_arena_context_ended(ending->context);
     return result;
@@ -79,7 +93,7 @@ static CUresult after_end(const struct ending *ending, CUresult result)
     VS_HOOK name(CUcontext context)                                                                \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        struct ending ending = before_end(context);                                                \
+        struct ending ending = before_end(context, -1);                                            \
         return after_end(&ending, guard.entries->name(context));                                   \
     }
 
@@ -103,7 +117,7 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     VS_HOOK name(CUdevice device)                                                                  \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
-        struct ending ending = before_end(vs_place_primary(device));                               \
+        struct ending ending = before_end(vs_place_primary(device), device);                       \
         return after_end(&ending, guard.entries->name(device));                                    \
     }
 
@@ -113,11 +127,12 @@ PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
 /* A release ends the context only if it was the last, which is known only afterwards. */
 static struct ending before_release(CUdevice device)
 {
-    struct ending ending = {.context = vs_place_primary(device)};
+    struct ending ending = {.context = vs_place_primary(device), .device = device};
 
     vs_arena_context_ends(ending.context);
     vs_capture_context_goes();
     ending.arena = vs_arena_context_goes(vs_place_known(ending.context));
+    vs_streams_context_goes(ending.context);
     return ending;
 }
 
@@ -130,11 +145,10 @@ static void after_release(const struct vs_guard *guard, CUdevice device,
 
     if (result == CUDA_SUCCESS && real != NULL && real->cuDevicePrimaryCtxGetState != NULL &&
         real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
-        vs_capture_context_gone(ending->context);
-        vs_arena_context_gone(ending->arena);
-        vs_count_context_gone(vs_place_context_goes(ending->context));
+        all_gone(ending, vs_place_context_goes(ending->context));
     } else {
         vs_arena_context_stays(ending->arena);
+        vs_streams_context_gone(ending->context, false);
     }
     vs_arena_context_ended(ending->context);
 }

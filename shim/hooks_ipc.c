@@ -40,6 +40,16 @@ static CUresult handle_of_block(const struct vs_guard *guard, struct vs_arena *a
     return CUDA_SUCCESS;
 }
 
+/* Memory that was taken in the order of a stream. */
+static bool of_memory_pool(struct vs_arena *arena, CUdeviceptr address)
+{
+    uint64_t start, bytes;
+    struct vs_alloc alloc;
+
+    return vs_pool_find(vs_arena_pool(arena), address, &start, &bytes) == 0 &&
+           vs_ledger_find(start, &alloc) && alloc.tag != 0;
+}
+
 VS_HOOK cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     VS_HOOK_ENTER(cuIpcGetMemHandle)
@@ -50,7 +60,9 @@ VS_HOOK cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     if (arena == NULL) {
         return guard.entries->cuIpcGetMemHandle(handle, address);
     }
-    if (!vs_arena_is_native(arena)) {
+    if (of_memory_pool(arena, address)) {
+        result = CUDA_ERROR_INVALID_VALUE; /* as natively */
+    } else if (!vs_arena_is_native(arena)) {
         result = guard.entries->cuIpcGetMemHandle(handle, address);
         if (result != CUDA_SUCCESS) {
             VS_SAY_ONCE(VS_SAY_ERROR,

@@ -37,7 +37,9 @@ static bool refused(const struct vs_guard *guard, CUdeviceptr *address, size_t b
     place.device = place.device < 0 ? 0 : place.device;
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     *address = 0;
-    vs_count_pool_alloc(guard, *result, 0, place, bytes, VS_VERDICT_OVER_LIMIT);
+    vs_count_pool_alloc(guard, *result, 0,
+                        &(struct vs_count_served){
+                            .place = place, .bytes = bytes, .verdict = VS_VERDICT_OVER_LIMIT});
     return true;
 }
 
@@ -46,16 +48,16 @@ static bool refused(const struct vs_guard *guard, CUdeviceptr *address, size_t b
 static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_t bytes,
                        CUresult *result)
 {
-    enum vs_verdict verdict = VS_VERDICT_DEVICE_FULL;
+    struct vs_count_served served = {.bytes = bytes, .verdict = VS_VERDICT_DEVICE_FULL};
     struct vs_arena *arena = vs_arena_of_thread(guard);
     CUdeviceptr at = 0;
 
     if (arena == NULL) {
         return refused(guard, address, bytes, result);
     }
-    *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+    *result = vs_arena_alloc(arena, bytes, 0, &at, &served.verdict);
     if (vs_arena_makes_room(guard, *result, arena)) {
-        *result = vs_arena_alloc(guard, arena, bytes, &at, &verdict);
+        *result = vs_arena_alloc(arena, bytes, 0, &at, &served.verdict);
     }
     if (*result != CUDA_SUCCESS && vs_arena_unfit(arena)) {
         vs_arena_left(arena);
@@ -64,7 +66,8 @@ static bool alloc_here(const struct vs_guard *guard, CUdeviceptr *address, size_
     if (*result == CUDA_SUCCESS || *result == CUDA_ERROR_OUT_OF_MEMORY) {
         *address = at;
     }
-    vs_count_pool_alloc(guard, *result, at, vs_arena_place(arena), bytes, verdict);
+    served.place = vs_arena_place(arena);
+    vs_count_pool_alloc(guard, *result, at, &served);
     vs_arena_left(arena);
     *result = vs_fence_answer(guard, *result);
     return true;
@@ -169,7 +172,7 @@ static CUresult free_in(struct vs_arena *arena, const struct vs_guard *guard, CU
 
     if (result == CUDA_SUCCESS) {
         vs_count_pool_free(guard, address);
-        result = vs_arena_free(guard, arena, address);
+        result = vs_arena_free(arena, address);
         vs_ipc_freed(arena, address, result);
     }
     vs_arena_left(arena);

@@ -9,6 +9,7 @@
 #include "shim/arena.h"
 #include "shim/count.h"
 #include "shim/ipc.h"
+#include "shim/mempool.h"
 
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct block {
     uint64_t bytes; /* as asked */
     unsigned long long id;
     CUcontext context;
+    unsigned pool; /* the program's memory pool (mempool.h); 0: plain memory */
 };
 
 enum where { NOT_OURS, FREED, LIVE };
@@ -49,6 +51,7 @@ static enum where find(const struct vs_guard *guard, CUdeviceptr address, struct
     if (vs_ledger_find(start, &alloc)) {
         out->bytes = alloc.bytes;
         out->id = identity(start, alloc.serial);
+        out->pool = alloc.tag;
     } else {
         out->id = identity(start, 0);
     }
@@ -156,6 +159,18 @@ static void put_right(void *data, CUpointer_attribute name, const struct block *
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         memcpy(data, &block->id, sizeof(block->id));
         break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        if (block->pool != 0) {
+            CUmemoryPool pool = vs_mempool_handle(block->pool);
+
+            memcpy(data, &pool, sizeof(pool));
+        }
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        if (block->pool != 0) {
+            memset(data, 0, sizeof(unsigned)); /* as wide as the driver's own (measured) */
+        }
+        break;
     default:
         break;
     }
@@ -193,6 +208,10 @@ VS_HOOK cuPointerGetAttribute(void *data, CUpointer_attribute name, CUdeviceptr 
                                                                       : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         result = guard.entries->cuPointerGetAttribute(data, name, address);
+        if (where == LIVE && block.pool != 0 && name == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE &&
+            result == CUDA_ERROR_INVALID_VALUE) {
+            result = CUDA_SUCCESS; /* the driver knows of no pool */
+        }
     }
     if (where == LIVE && result == CUDA_SUCCESS) {
         put_right(data, name, &block);

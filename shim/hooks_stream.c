@@ -1,6 +1,6 @@
 /*
- * Hooks: stream-ordered memory, the captures that turn such calls into graph nodes, and the ends of
- * streams and pools.
+ * Hooks: stream-ordered memory, which comes from the arenas where that can be (stream_serve.h), the
+ * captures that turn such calls into graph nodes, and the ends of streams.
  *
  * Each entry point has a _ptsz twin, in which stream 0 means the thread's own default stream.
  */
@@ -11,49 +11,44 @@
 #include "shim/fence_copies.h"
 #include "shim/fence_streams.h"
 #include "shim/place.h"
+#include "shim/stream_serve.h"
+#include "shim/streams.h"
 
-/* The two twins of each call differ in nothing but the entry they call. */
-#define ALLOC_ASYNC(name, twin)                                                                    \
-    VS_HOOK name(CUdeviceptr *address, size_t bytes, CUstream stream)                              \
+/* The two twins of each call differ in nothing but the entry they call. named: the memory pool that
+ * the program named. What the driver allocates is work of the stream. */
+#define ALLOC(name, parameters, arguments, named, twin)                                            \
+    VS_HOOK name parameters                                                                        \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         VS_COUNT_ALLOW()                                                                           \
-        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
+        const struct vs_stream_request request = {bytes, named, stream,                            \
+                                                  (twin) == VS_CAPTURE_PER_THREAD};                \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
-        CUresult result = guard.entries->name(address, bytes, stream);                             \
+        CUresult result;                                                                           \
+        if (!recorded && vs_stream_alloc(&guard, &request, address, &result)) {                    \
+            return result;                                                                         \
+        }                                                                                          \
+        vs_fence_submit(&guard, stream, request.per_thread);                                       \
+        result = guard.entries->name arguments;                                                    \
         if (vs_arena_makes_room(&guard, result, NULL)) {                                           \
-            result = guard.entries->name(address, bytes, stream);                                  \
+            result = guard.entries->name arguments;                                                \
         }                                                                                          \
         if (!recorded) {                                                                           \
-            vs_count_alloc(&guard, result, address,                                                \
-                           &(struct vs_count_request){                                             \
-                               .bytes = bytes, .kind = VS_KIND_ASYNC, .stream = stream});          \
+            vs_stream_count(&guard, &request, address, result);                                    \
         }                                                                                          \
         return result;                                                                             \
     }
+
+#define ALLOC_ASYNC(name, twin)                                                                    \
+    ALLOC(name, (CUdeviceptr * address, size_t bytes, CUstream stream), (address, bytes, stream),  \
+          NULL, twin)
 
 ALLOC_ASYNC(cuMemAllocAsync, VS_CAPTURE_LEGACY)
 ALLOC_ASYNC(cuMemAllocAsync_ptsz, VS_CAPTURE_PER_THREAD)
 
 #define ALLOC_FROM_POOL(name, twin)                                                                \
-    VS_HOOK name(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)           \
-    {                                                                                              \
-        VS_HOOK_ENTER(name)                                                                        \
-        VS_COUNT_ALLOW()                                                                           \
-        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
-        bool recorded = vs_capture_records(&guard, stream, twin);                                  \
-        CUresult result = guard.entries->name(address, bytes, pool, stream);                       \
-        if (vs_arena_makes_room(&guard, result, NULL)) {                                           \
-            result = guard.entries->name(address, bytes, pool, stream);                            \
-        }                                                                                          \
-        if (!recorded) {                                                                           \
-            vs_count_alloc(                                                                        \
-                &guard, result, address,                                                           \
-                &(struct vs_count_request){                                                        \
-                    .bytes = bytes, .kind = VS_KIND_ASYNC, .stream = stream, .pool = pool});       \
-        }                                                                                          \
-        return result;                                                                             \
-    }
+    ALLOC(name, (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream),         \
+          (address, bytes, pool, stream), &pool, twin)
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, VS_CAPTURE_LEGACY)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
@@ -63,11 +58,11 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, VS_CAPTURE_PER_THREAD)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_alloc alloc;                                                                     \
-        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool recorded = vs_capture_records(&guard, stream, twin);                                  \
         if (!recorded && guard.counts && vs_arena_claims(address)) {                               \
-            return vs_arena_free_async(&guard, address, stream, (twin) == VS_CAPTURE_PER_THREAD);  \
+            return vs_stream_free(&guard, address, stream, (twin) == VS_CAPTURE_PER_THREAD);       \
         }                                                                                          \
+        vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
         bool known = !recorded && vs_count_free_begin(&guard, address, &alloc);                    \
         CUresult result = guard.entries->name(address, stream);                                    \
         vs_count_free_end(known, result, &alloc);                                                  \
@@ -86,6 +81,7 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
         if (guard.counts) {                                                                        \
             vs_fence_stream_goes(stream);                                                          \
             vs_copies_stream_goes(stream);                                                         \
+            vs_streams_stream_goes(stream);                                                        \
         }                                                                                          \
         vs_capture_stream_goes(&call, &guard, stream);                                             \
         CUresult result = guard.entries->name(stream);                                             \
@@ -96,11 +92,15 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
 STREAM_DESTROY(cuStreamDestroy)
 STREAM_DESTROY(cuStreamDestroy_v2)
 
-VS_HOOK cuMemPoolDestroy(CUmemoryPool pool)
+/* A green context takes its streams along. */
+VS_HOOK cuGreenCtxDestroy(CUgreenCtx context)
 {
-    VS_HOOK_ENTER(cuMemPoolDestroy)
+    VS_HOOK_ENTER(cuGreenCtxDestroy)
     vs_place_handle_goes();
-    return guard.entries->cuMemPoolDestroy(pool);
+    if (guard.counts) {
+        vs_streams_green_goes(context);
+    }
+    return guard.entries->cuGreenCtxDestroy(context);
 }
 
 #define BEGIN(name, twin, parameters, arguments)                                                   \
@@ -108,6 +108,9 @@ VS_HOOK cuMemPoolDestroy(CUmemoryPool pool)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_capture_call call;                                                               \
+        if (guard.counts) {                                                                        \
+            vs_streams_close_all();                                                                \
+        }                                                                                          \
         vs_capture_begins(&call, &guard, stream, twin);                                            \
         CUresult result = guard.entries->name arguments;                                           \
         vs_capture_begun(&call, result);                                                           \

@@ -1,25 +1,32 @@
 /*
- * Hooks: the host waits or asks, a stream waits for an event, a graph gets a node that copies.
+ * Hooks: the host waits for streams and contexts, or asks, a stream waits for an event, a graph
+ * gets a node that copies. What is done with events alone is in hooks_event.c.
  *
  * Nothing here is work, but for cuStreamWaitEvent: what comes after it waits for another stream, or
- * another process, and a fence must not. The rest hears of sticky errors, and of copies to host
- * memory that have been waited for (fence_copies.h); a timer that has not passed waits for what
- * frees owe (fence_owed.h).
+ * another process, and a fence must not. The rest hears of sticky errors, of copies to host memory
+ * that have been waited for (fence_copies.h) and of memory that was freed in the order of a stream
+ * (streams.h); a timer that has not passed waits for what frees owe (fence_owed.h).
  */
 #include "shim/capture.h"
 #include "shim/fence.h"
 #include "shim/fence_copies.h"
 #include "shim/fence_owed.h"
+#include "shim/stream_events.h"
 
 #define STREAM_WAITS(name, twin)                                                                   \
     VS_HOOK name(CUstream stream, CUevent event, unsigned int flags)                               \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct vs_capture_call call;                                                               \
+        struct vs_event_wait wait;                                                                 \
         vs_fence_submit(&guard, stream, (twin) == VS_CAPTURE_PER_THREAD);                          \
+        vs_events_wait(&wait, &guard, event);                                                      \
         vs_capture_joins(&call, &guard, stream, twin);                                             \
         CUresult result = guard.entries->name(stream, event, flags);                               \
         vs_capture_joined(&call);                                                                  \
+        if (result == CUDA_SUCCESS) {                                                              \
+            vs_events_waited(&wait, &guard, stream, (twin) == VS_CAPTURE_PER_THREAD);              \
+        }                                                                                          \
         return vs_fence_answer(&guard, result);                                                    \
     }
 
@@ -32,9 +39,12 @@ STREAM_WAITS(cuStreamWaitEvent_ptsz, VS_CAPTURE_PER_THREAD)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         uint32_t since = vs_copies_waits();                                                        \
+        struct vs_stream_mark mark;                                                                \
+        vs_streams_mark(&guard, stream, per_thread, &mark);                                        \
         CUresult result = guard.entries->name(stream);                                             \
         if (result == CUDA_SUCCESS) {                                                              \
             vs_copies_waited_stream(&guard, stream, per_thread, since);                            \
+            vs_streams_seen(&mark);                                                                \
         }                                                                                          \
         return vs_fence_answer(&guard, result);                                                    \
     }
@@ -44,41 +54,23 @@ STREAM_PASSED(cuStreamQuery_ptsz, true)
 STREAM_PASSED(cuStreamSynchronize, false)
 STREAM_PASSED(cuStreamSynchronize_ptsz, true)
 
-VS_HOOK cuCtxSynchronize(void)
-{
-    VS_HOOK_ENTER(cuCtxSynchronize)
-    uint32_t since = vs_copies_waits();
-    CUresult result = guard.entries->cuCtxSynchronize();
-
-    if (result == CUDA_SUCCESS) {
-        vs_copies_waited_context(&guard, NULL, since);
+#define CONTEXT_PASSED(name, parameters, arguments, context)                                       \
+    VS_HOOK name parameters                                                                        \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        uint32_t since = vs_copies_waits();                                                        \
+        struct vs_stream_marks marks;                                                              \
+        vs_streams_marks(&guard, context, &marks);                                                 \
+        CUresult result = guard.entries->name arguments;                                           \
+        if (result == CUDA_SUCCESS) {                                                              \
+            vs_copies_waited_context(&guard, context, since);                                      \
+            vs_streams_all_seen(&marks);                                                           \
+        }                                                                                          \
+        return vs_fence_answer(&guard, result);                                                    \
     }
-    return vs_fence_answer(&guard, result);
-}
 
-VS_HOOK cuCtxSynchronize_v2(CUcontext context)
-{
-    VS_HOOK_ENTER(cuCtxSynchronize_v2)
-    uint32_t since = vs_copies_waits();
-    CUresult result = guard.entries->cuCtxSynchronize_v2(context);
-
-    if (result == CUDA_SUCCESS) {
-        vs_copies_waited_context(&guard, context, since);
-    }
-    return vs_fence_answer(&guard, result);
-}
-
-VS_HOOK cuEventQuery(CUevent event)
-{
-    VS_HOOK_ENTER(cuEventQuery)
-    return vs_fence_answer(&guard, guard.entries->cuEventQuery(event));
-}
-
-VS_HOOK cuEventSynchronize(CUevent event)
-{
-    VS_HOOK_ENTER(cuEventSynchronize)
-    return vs_fence_answer(&guard, guard.entries->cuEventSynchronize(event));
-}
+CONTEXT_PASSED(cuCtxSynchronize, (void), (), NULL)
+CONTEXT_PASSED(cuCtxSynchronize_v2, (CUcontext context), (context), context)
 
 /* Timers are read behind a free, which waited for what they time. */
 #define ELAPSED(name)                                                                              \

@@ -299,3 +299,13 @@ CUcontext vs_place_primary(CUdevice device)
                ? atomic_load_explicit(&primaries[device], memory_order_relaxed)
                : NULL;
 }
+
+bool vs_place_is_primary(CUcontext context)
+{
+    bool is = false;
+
+    for (int i = 0; i < VS_LEDGER_MAX_DEVICES && context != NULL && !is; i++) {
+        is = vs_place_primary(i) == context;
+    }
+    return is;
+}

@@ -77,6 +77,8 @@ void vs_place_primary_seen(CUdevice device, CUcontext context);
 
 /* The primary context of a device, as far as seen; NULL if it was not, or is gone. */
 CUcontext vs_place_primary(CUdevice device);
+/* Is a context that of any device? */
+bool vs_place_is_primary(CUcontext context);
 
 /* A stream, pool or context is about to go. Call before the driver does it: from then on another
  * thread may get the handle for another one. */

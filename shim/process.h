@@ -50,17 +50,19 @@ struct vs_captures {
 
 struct vs_process_page {
     _Atomic uint32_t state;
-    _Atomic int32_t active_captures;    /* stream captures begun and not ended, process-wide */
-    pid_t owner;                        /* valid when state is not UNARMED */
-    pthread_mutex_t arming;             /* all zero is an unlocked mutex */
-    struct vs_lock primaries;           /* of hooks_context.c */
-    struct vs_lock contexts;            /* of place.c */
-    _Atomic bool pool_on;               /* plain allocations are served by arenas */
-    _Atomic(struct vs_arenas *) arenas; /* of arena.c: NULL until the first is made */
-    _Atomic(struct vs_ipc *) ipc;       /* of ipc.c */
-    _Atomic uint32_t decay;             /* of arena_decay.c: enum vs_decay_state */
-    _Atomic uint64_t asleep_at;         /* of arena_decay.c */
-    pthread_t decay_thread;             /* of arena_decay.c */
+    _Atomic int32_t active_captures;        /* stream captures begun and not ended, process-wide */
+    pid_t owner;                            /* valid when state is not UNARMED */
+    pthread_mutex_t arming;                 /* all zero is an unlocked mutex */
+    struct vs_lock primaries;               /* of hooks_context.c */
+    struct vs_lock contexts;                /* of place.c */
+    _Atomic bool pool_on;                   /* plain allocations are served by arenas */
+    _Atomic(struct vs_arenas *) arenas;     /* of arena.c: NULL until the first is made */
+    _Atomic(struct vs_ipc *) ipc;           /* of ipc.c */
+    _Atomic(struct vs_mempools *) mempools; /* of mempool.c */
+    _Atomic bool streams_used;              /* of streams.h */
+    _Atomic uint32_t decay;                 /* of arena_decay.c: enum vs_decay_state */
+    _Atomic uint64_t asleep_at;             /* of arena_decay.c */
+    pthread_t decay_thread;                 /* of arena_decay.c */
     bool options_loaded;
     int options_result;
     struct vs_captures captures;
@@ -68,8 +70,11 @@ struct vs_process_page {
     _Atomic uint32_t synchronising; /* threads that wait for a context in a way a capture forbids */
     /* Of fence.h: apart, for every submission reads them, and what closes epochs writes. */
     _Alignas(128) _Atomic uint32_t unclosed;
-    _Atomic uint32_t closings; /* how often epochs were closed */
-    struct vs_lock gate;       /* of fence.c and capture.c */
+    /* How often epochs were closed, or a stream's frees came to want a fence: threads then look
+     * anew whom they submit to. */
+    _Atomic uint32_t closings;
+    _Atomic uint32_t streams_announced; /* of streams.h */
+    struct vs_lock gate;                /* of fence.c and capture.c */
 };
 
 /* Never NULL; read by vs_process_page(). */

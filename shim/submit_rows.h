@@ -9,8 +9,8 @@
  * which what frees owe is waited for (fence_owed.h); else NO. VS_SUBMIT_TWINS is a row and its
  * per-thread twin.
  *
- * Not here, for they have hooks of their own: stream-ordered memory and cuStreamWaitEvent
- * (hooks_stream.c, hooks_wait.c). Not submissions: what only looks at streams, makes or ends them
+ * Not here, for they have hooks of their own: stream-ordered memory, cuStreamWaitEvent and the
+ * recording of events (hooks_stream.c, hooks_wait.c, hooks_event.c). Not submissions: what only looks at streams, makes or ends them
  * or their captures; module loads, cuMemAdvise and array calls, whose own copies are over when they
  * return. tests/preload/test_captures.py holds the list, and fails when cuda.h grows beyond it.
  *
@@ -30,8 +30,6 @@
 
 /* clang-format off */
 #define VS_SUBMIT_OTHERS(R, X) \
-    R(X, cuCtxRecordEvent, (CUcontext hCtx, CUevent event), \
-      (hCtx, event), vs_fence_last.stream, VS_SUBMIT_LEGACY, NO) \
     R(X, cuCtxWaitEvent, (CUcontext hCtx, CUevent event), \
       (hCtx, event), vs_fence_last.stream, VS_SUBMIT_LEGACY, NO) \
     R(X, cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS *launchParamsList, \
@@ -43,8 +41,6 @@
     R(X, cuLaunchGridAsync, (CUfunction function, int grid_width, int grid_height, \
       CUstream stream), \
       (function, grid_width, grid_height, stream), stream, VS_SUBMIT_LEGACY, NO) \
-    R(X, cuGreenCtxRecordEvent, (CUgreenCtx hCtx, CUevent event), \
-      (hCtx, event), vs_fence_last.stream, VS_SUBMIT_LEGACY, NO) \
     R(X, cuGreenCtxWaitEvent, (CUgreenCtx hCtx, CUevent event), \
       (hCtx, event), vs_fence_last.stream, VS_SUBMIT_LEGACY, NO) \
     VS_SUBMIT_TWINS(R, X, cuStreamAddCallback, _ptsz, (CUstream stream, \
@@ -52,10 +48,6 @@
       (stream, callback, userData, flags), stream, NO) \
     VS_SUBMIT_TWINS(R, X, cuStreamAttachMemAsync, _ptsz, (CUstream stream, CUdeviceptr address, \
       size_t length, unsigned int flags), (stream, address, length, flags), stream, NO) \
-    VS_SUBMIT_TWINS(R, X, cuEventRecord, _ptsz, (CUevent event, CUstream stream), \
-      (event, stream), stream, NO) \
-    VS_SUBMIT_TWINS(R, X, cuEventRecordWithFlags, _ptsz, (CUevent event, CUstream stream, \
-      unsigned int flags), (event, stream, flags), stream, NO) \
     VS_SUBMIT_TWINS(R, X, cuLaunchKernel, _ptsz, (CUfunction function, unsigned int gridDimX, \
       unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, \
       unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, \

@@ -100,7 +100,44 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return cuMemAlloc_v2(address, bytes);
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    (void)address, (void)stream;
+    return CUDA_SUCCESS;
+}
+
 /* What a pool asks. */
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    (void)device;
+    return cuCtxGetCurrent(context);
+}
+
+EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green)
+{
+    (void)stream;
+    *green = NULL;
+    return cuCtxGetCurrent(context);
+}
+
+EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    (void)device;
+    *pool = (CUmemoryPool)(uintptr_t)0x3000;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return cuDeviceGetDefaultMemPool(pool, device);
+}
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
@@ -131,6 +168,18 @@ EXPORT CUresult cuEventQuery(CUevent event)
 EXPORT CUresult cuEventSynchronize(CUevent event)
 {
     (void)event;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    (void)event, (void)stream;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream, (void)event, (void)flags;
     return CUDA_SUCCESS;
 }
 

@@ -4,10 +4,11 @@
  *     pair_bench DRIVER [THREADS [WHAT [BYTES]]]
  *
  * WHAT: pair = cuMemAlloc and cuMemFree; launch = cuLaunchKernel; between = a launch between the
- * two; after = the two, then a launch. BYTES: of an allocation; 0 = 512 bytes to 2 MiB, mixed, a
- * few live at a time. Prints one number, per round of a thread, the best of several: of one thread
- * the processor's time, so that a busy machine disturbs it little; of several the time that passed
- * for the slowest.
+ * two; after = the two, then a launch; async = cuMemAllocAsync and cuMemFreeAsync on a stream; null
+ * = the same on the null stream. BYTES: of an allocation; 0 = 512 bytes to 2 MiB, mixed, a few live
+ * at a time. Prints one number, per round of a thread, the best of several: of one thread the
+ * processor's time, so that a busy machine disturbs it little; of several the time that passed for
+ * the slowest.
  */
 #include <cuda.h>
 
@@ -20,11 +21,17 @@
 #include <time.h>
 
 enum { ROUNDS = 15, PAIRS = 100000, LIVE = 16 };
-enum what { PAIR = 1, LAUNCH = 2, BETWEEN = 3, AFTER = 4 };
+enum what { PAIR = 1, LAUNCH, BETWEEN, AFTER, ASYNC, ON_NULL };
+
+static CUcontext context;
+static const CUstream named = (CUstream)(uintptr_t)0x5000; /* the driver looks at none */
 
 static CUresult (*init)(unsigned);
 static CUresult (*alloc)(CUdeviceptr *, size_t);
 static CUresult (*release)(CUdeviceptr);
+static CUresult (*retain)(CUcontext *, CUdevice);
+static CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream);
+static CUresult (*release_async)(CUdeviceptr, CUstream);
 static __typeof__(&cuLaunchKernel) launch;
 static enum what what = PAIR;
 static size_t bytes = 4096;
@@ -51,6 +58,18 @@ static void take(CUdeviceptr *p, size_t size)
     if (alloc(p, size) != CUDA_SUCCESS) {
         failures++;
         *p = 0;
+    }
+}
+
+static void pairs_on(CUstream stream)
+{
+    for (int i = 0; i < PAIRS; i++) {
+        CUdeviceptr p = 0;
+
+        if (alloc_async(&p, bytes, stream) != CUDA_SUCCESS ||
+            release_async(p, stream) != CUDA_SUCCESS) {
+            failures++;
+        }
     }
 }
 
@@ -100,6 +119,12 @@ static void loop(CUstream stream)
             submit(stream);
         }
         break;
+    case ASYNC:
+        pairs_on(named);
+        break;
+    case ON_NULL:
+        pairs_on(NULL);
+        break;
     }
 }
 
@@ -127,7 +152,8 @@ static enum what what_of(const char *name)
     static const struct {
         const char *name;
         enum what what;
-    } known[] = {{"pair", PAIR}, {"launch", LAUNCH}, {"between", BETWEEN}, {"after", AFTER}};
+    } known[] = {{"pair", PAIR},   {"launch", LAUNCH}, {"between", BETWEEN},
+                 {"after", AFTER}, {"async", ASYNC},   {"null", ON_NULL}};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, name) == 0) {
@@ -147,14 +173,19 @@ int main(int argc, char **argv)
     what = argc > 3 ? what_of(argv[3]) : PAIR;
     bytes = argc > 4 ? strtoull(argv[4], NULL, 0) : bytes;
     if (driver == NULL || threads < 1 || threads > 64 || what == 0) {
-        fprintf(stderr, "usage: pair_bench DRIVER [THREADS [pair|launch|between|after [BYTES]]]\n");
+        fprintf(
+            stderr,
+            "usage: pair_bench DRIVER [THREADS [pair|launch|between|after|async|null [BYTES]]]\n");
         return 2;
     }
     init = (CUresult(*)(unsigned))dlsym(driver, "cuInit");
     alloc = (CUresult(*)(CUdeviceptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
     release = (CUresult(*)(CUdeviceptr))dlsym(driver, "cuMemFree_v2");
     launch = (__typeof__(&cuLaunchKernel))dlsym(driver, "cuLaunchKernel");
-    if (init(0) != CUDA_SUCCESS) {
+    retain = (__typeof__(&cuDevicePrimaryCtxRetain))dlsym(driver, "cuDevicePrimaryCtxRetain");
+    alloc_async = (__typeof__(&cuMemAllocAsync))dlsym(driver, "cuMemAllocAsync");
+    release_async = (__typeof__(&cuMemFreeAsync))dlsym(driver, "cuMemFreeAsync");
+    if (init(0) != CUDA_SUCCESS || retain(&context, 0) != CUDA_SUCCESS) {
         return 1;
     }
     clock_id = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;

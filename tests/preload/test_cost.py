@@ -20,6 +20,10 @@ POOL = [
     ("launch", 4096, 20),
     ("between", 4096, 400),  # with the closing of an epoch
     ("after", 4096, 400),
+    ("async", 4096, 250),
+    ("async", 1 << 20, 500),
+    ("async", 4 << 20, 900),
+    ("null", 4096, 250),
 ]
 
 

@@ -131,22 +131,26 @@ def pool_summary(report):
             f"waits ({total('wait_ns') / 1e6:.1f} ms), {bytes_text(total('remapped_bytes'))} remapped")
 
 
+# What the pool may have served instead of the driver.
+SERVED = ("plain_peak", "async_peak")
+
+
 def _as_expected(key, value, found, pooled):
-    if key == "plain_peak" and pooled:
+    if key in SERVED and pooled:
         # What the pool serves is charged as what the pool holds: that much at least.
-        plain, pool = found.get("plain_peak", 0), found.get("pool_peak", 0)
-        return plain <= value <= plain + pool
+        left, pool = found.get(key, 0), found.get("pool_peak", 0)
+        return left <= value <= left + pool
     return found.get(key, 0) == value
 
 
 def expectation_problems(report, expected):
     """Where the report's numbers are not the expected ones; None in expected is not compared, and a
-    kind that the report does not list is 0. plain_peak is what the program took by plain calls,
-    whoever served it."""
+    kind that the report does not list is 0. plain_peak and async_peak are what the program took by
+    plain and stream-ordered calls, whoever served it."""
     found = counts(report)
     pooled = bool(backings(report)) or found.get("pool_peak", 0) > 0
     return [f"{key}: report says {found.get(key, 0)}, expected {value}"
-            + (f" ({found.get('pool_peak', 0)} in the pool)" if key == "plain_peak" else "")
+            + (f" ({found.get('pool_peak', 0)} in the pool)" if key in SERVED else "")
             for key, value in expected.items()
             if value is not None and not _as_expected(key, value, found, pooled)]
 
