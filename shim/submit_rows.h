@@ -10,9 +10,10 @@
  * per-thread twin.
  *
  * Not here, for they have hooks of their own: stream-ordered memory, cuStreamWaitEvent and the
- * recording of events (hooks_stream.c, hooks_wait.c, hooks_event.c). Not submissions: what only looks at streams, makes or ends them
- * or their captures; module loads, cuMemAdvise and array calls, whose own copies are over when they
- * return. tests/preload/test_captures.py holds the list, and fails when cuda.h grows beyond it.
+ * recording of events (hooks_stream.c, hooks_wait.c, hooks_event.c). Not submissions: what only
+ * looks at streams, makes or ends them or their captures; module loads, cuMemAdvise and array
+ * calls, whose own copies are over when they return. tests/preload/test_captures.py holds the list,
+ * and fails when cuda.h grows beyond it.
  *
  * An entry point that is missed makes a fence cover too much, never too little.
  */

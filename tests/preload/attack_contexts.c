@@ -11,7 +11,7 @@ static const size_t sizes[] = {4096, MIB, 4 * MIB, 32 * MIB};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 static int rounds;
-static char *pinned; /* a page for each thread */
+static char *pinned;        /* a page for each thread */
 static CUdeviceptr outside; /* the same on the device */
 static atomic_int threads;
 static _Thread_local char *host;
