@@ -201,7 +201,7 @@ struct vs_pool {
     struct vs_zone zones[ZONES];
     struct vs_table blocks, handles, starts, stretches;
     struct vs_stream *streams[VS_POOL_STREAMS + 1]; /* by number, made at the first use */
-    uint32_t stream_count;                          /* numbers ever used */
+    _Atomic uint32_t stream_count;                  /* numbers ever used; grows under the lock */
     _Atomic uint64_t streams_matured; /* a bit per stream - 1: more of it has been seen */
     _Atomic bool pressed;             /* memory is short: streams' frees want fences */
     uint64_t pressed_at;              /* allocs when it last was */

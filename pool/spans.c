@@ -362,7 +362,9 @@ static int add_span(struct vs_pool *pool, struct vs_heap *heap, uint32_t number)
     pool_unlock(pool);
 
     heap_lock(pool, heap);
+    pool_lock(pool);
     __atomic_store_n(&block->owner, (uint8_t)owner, __ATOMIC_RELEASE);
+    pool_unlock(pool);
     span->prev = heap->spans_tail;
     *(span->prev ? &span_at(pool, span->prev)->next : &heap->spans) = span_number;
     heap->spans_tail = span_number;

@@ -573,7 +573,7 @@ static uint32_t new_number(struct vs_pool *pool)
     atomic_store(&stream->open, 1);
     stream->heap.stream = (uint8_t)number;
     pool->streams[number] = stream;
-    __atomic_store_n(&pool->stream_count, number, __ATOMIC_RELEASE); /* heap_count has no lock */
+    atomic_store_explicit(&pool->stream_count, number, memory_order_release);
     return number;
 }
 

@@ -83,7 +83,7 @@ static inline struct vs_tree *free_tree(struct vs_pool *pool, unsigned zone, uin
 /* How many heaps there are: numbers below that have one. */
 static inline unsigned heap_count(const struct vs_pool *pool)
 {
-    return HEAPS + __atomic_load_n(&pool->stream_count, __ATOMIC_ACQUIRE);
+    return HEAPS + atomic_load_explicit(&pool->stream_count, memory_order_acquire);
 }
 
 /* The stamp of a free that begins now; and it is in the books. */
