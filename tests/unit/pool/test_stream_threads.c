@@ -365,6 +365,7 @@ static void take(struct thread *thread, struct mine *block)
     struct vs_pool_request request = {.bytes = size_of(&thread->seed),
                                       .lane = thread->lane,
                                       .stream = plain ? 0 : thread->number};
+    uint64_t start;
     int result = vs_pool_alloc(shared.pool, &request, &block->address);
 
     if (result) {
@@ -374,7 +375,12 @@ static void take(struct thread *thread, struct mine *block)
         }
         return;
     }
-    block->bytes = request.bytes;
+    /* All that it occupies: who frees it speaks for what was there before. */
+    if (vs_pool_find(shared.pool, block->address, &start, &block->bytes) ||
+        start != block->address) {
+        broke("a live block is not found");
+        block->bytes = request.bytes;
+    }
     mark(block->address, block->bytes, OWNED, plain ? 0 : (int)thread->stream);
     submit(thread, block);
 }

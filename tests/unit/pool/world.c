@@ -90,7 +90,7 @@ static void check_refused(struct world *world, const struct vs_pool_request *req
     if (world->failures != failures) {
         return;
     }
-    fits = fits && !world->host_permille && !world->late &&
+    fits = fits && !world->host_permille && !world->late && !world->lost &&
            (world->pages_live + pages) * VS_POOL_PAGE + world->stuck <= world->base.cap;
     if (result != -ENOMEM) {
         world_broke(world, "an allocation of %ju bytes returned %d, and nothing had failed",

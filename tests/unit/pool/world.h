@@ -154,6 +154,7 @@ struct world {
     uint32_t fail_permille; /* calls of the device */
     uint32_t host_permille; /* host memory: what the pool cannot note down may stay unused */
     uint64_t failures;
+    bool lost;      /* a stream of another context ended without a fence: what it freed stays so */
     uint64_t stuck; /* bytes whose unmapping failed: the pool may have to leave them as they are */
     uint32_t
         lend_permille; /* mappings that get memory which is mapped elsewhere: no pool is right */

@@ -51,7 +51,8 @@ void world_trim(struct world *world, uint64_t keep, bool wait)
                     (uintmax_t)world->base.charged);
     }
     if (wait && keep == 0 && !world->capturing && world->failures == failures &&
-        world->live_count == 0 && !world->host_permille && world->base.charged > 0 &&
+        world->live_count == 0 && !world->host_permille && !world->lost &&
+        world->base.charged > 0 &&
         world->base.charged >= world->config.keep_bytes + world->stuck + least_piece(world)) {
         world_broke(world, "trimmed to nothing, but %ju bytes are held",
                     (uintmax_t)world->base.charged);

@@ -85,17 +85,13 @@ bool world_stream_number(struct world *world, uint32_t stream)
 void world_stream_end(struct world *world, uint32_t stream)
 {
     struct world_stream *on = &world->stream[stream];
-    uint32_t fails = world->fail_permille;
 
-    if (on->foreign) { /* no fence of the context can make up for its last one */
-        world->fail_permille = 0;
-    }
     if (on->number) {
         vs_pool_stream_end(world->pool, on->number);
         world->column[on->number] = WORLD_PLAIN;
     }
-    world->fail_permille = fails;
     world_moves(world, stream); /* what has no fence now gets none */
+    world->lost |= on->foreign && on->open;
     on->number = 0;
     on->alive = false;
 }
