@@ -91,6 +91,7 @@ static void *random_work(void *arg)
         pthread_mutex_lock(&slot[at].lock);
         if (slot[at].any) {
             if (how % 2 == 0 || slot[at].plain_only) {
+                CHECK(cuCtxSynchronize()); /* it may be stream-ordered */
                 CHECK(cuMemFree_v2(slot[at].p));
             } else {
                 CHECK(cuMemFreeAsync(slot[at].p, NULL));
