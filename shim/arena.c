@@ -9,6 +9,8 @@
 #include "shim/arena_inner.h"
 #include "shim/arm.h"
 #include "shim/decisions.h"
+#include "shim/fence_copies.h"
+#include "shim/gone.h"
 #include "shim/process.h"
 #include "shim/say.h"
 #include "shim/streams.h"
@@ -145,10 +147,11 @@ static bool is_ending(const struct vs_arenas *arenas, CUcontext handle)
     return false;
 }
 
-enum found { FOUND, TO_BE_MADE, ENDING, STALE, NO_ROOM };
+enum found { FOUND, TO_BE_MADE, ENDING, GONE, STALE, NO_ROOM };
 
-/* A place of the table for this identity. Both questions under the lock are what keeps an arena
- * from being made for a context that is about to end, under the old identity or the next one. */
+/* A place of the table for this identity. The questions under the lock are what keeps an arena from
+ * being made for a context that is about to end, or has ended, under the old identity or another.
+ */
 static enum found place_for(struct vs_arenas *arenas, CUcontext handle, uint64_t identity,
                             struct vs_arena **out)
 {
@@ -162,6 +165,10 @@ static enum found place_for(struct vs_arenas *arenas, CUcontext handle, uint64_t
     if (arena == NULL && is_ending(arenas, handle)) {
         vs_lock_drop(&arenas->making);
         return ENDING;
+    }
+    if (arena == NULL && vs_gone(handle) == VS_GONE) {
+        vs_lock_drop(&arenas->making);
+        return GONE;
     }
     if (arena == NULL && vs_place_known(handle) != identity) {
         vs_lock_drop(&arenas->making);
@@ -362,6 +369,8 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
         break;
     case NO_ROOM:
         cannot();
+        return 0;
+    case GONE:
         return 0;
     case STALE:
         return 1;
@@ -598,6 +607,7 @@ struct vs_arena *vs_arena_context_goes(uint64_t identity)
             break;
         }
     }
+    vs_copies_hide(arena->fences.copies);
     return arena;
 }
 
@@ -646,6 +656,7 @@ void vs_arena_context_gone(struct vs_arena *arena)
 void vs_arena_context_stays(struct vs_arena *arena)
 {
     if (arena != NULL) {
+        vs_copies_show(arena->fences.copies);
         atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
         vs_arena_move_done(arena->arenas);
     }

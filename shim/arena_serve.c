@@ -5,6 +5,7 @@
 #include "shim/count.h"
 #include "shim/decisions.h"
 #include "shim/fence_owed.h"
+#include "shim/gone.h"
 #include "shim/process.h"
 #include "shim/streams.h"
 
@@ -127,10 +128,30 @@ CUresult vs_arena_permitted(const struct vs_guard *guard)
     return result;
 }
 
+/* With a destroyed context current the driver frees nothing, and what the address was may be
+ * somebody else's by now. A context that is noted (place.h) was alive when one last began to go. */
+static CUresult current_lives(const struct vs_guard *guard)
+{
+    const struct vs_entries *real = &guard->driver->real;
+    CUcontext context = NULL;
+    struct vs_place place;
+
+    if (__builtin_expect(atomic_load_explicit(&vs_gone_count, memory_order_acquire) == 0, 1) ||
+        (vs_place_noted(real, &place) != NULL &&
+         atomic_load_explicit(&vs_gone_ending, memory_order_acquire) == 0) ||
+        real->cuCtxGetCurrent(&context) != CUDA_SUCCESS || vs_gone(context) == VS_GONE_NOT) {
+        return CUDA_SUCCESS;
+    }
+    return guard->driver->chain.cuMemFree_v2(0);
+}
+
 CUresult vs_arena_may_free(const struct vs_guard *guard, struct vs_arena *arena)
 {
     CUresult result = vs_arena_permitted(guard);
 
+    if (result == CUDA_SUCCESS) {
+        result = current_lives(guard);
+    }
     if (result == CUDA_SUCCESS) {
         result = vs_fences_legal(&arena->fences);
     }

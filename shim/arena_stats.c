@@ -57,7 +57,7 @@ static bool rest(struct vs_arena_look *look)
 bool vs_arena_look(struct vs_arena_look *look, CUdevice device)
 {
     *look = (struct vs_arena_look){.device = device, .arenas = vs_arenas_now()};
-    return look->arenas != NULL;
+    return look->arenas != NULL && device >= 0;
 }
 
 void vs_arena_look_begins(struct vs_arena_look *look)

@@ -31,6 +31,8 @@ typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 
 #if CUDA_VERSION < 12040
 typedef struct CUgreenCtx_st *CUgreenCtx;
+CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
+CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx);
 CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,
                                              const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
 CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *,
@@ -39,6 +41,8 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgra
 #endif
 
 #if CUDA_VERSION < 12050
+typedef struct CUctxCreateParams_st CUctxCreateParams;
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext *, CUctxCreateParams *, unsigned int, CUdevice);
 CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 
@@ -98,7 +102,6 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuMemFreeAsync_ptsz) \
     X(cuStreamDestroy) \
     X(cuStreamDestroy_v2) \
-    X(cuGreenCtxDestroy) \
     /* the pools that it comes from */ \
     X(cuDeviceSetMemPool) \
     X(cuMemPoolCreate) \
@@ -108,9 +111,16 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuMemPoolSetAttribute) \
     X(cuMemPoolTrimTo) \
     X(cuMemSetMemPool) \
-    /* contexts, which take memory along when they die */ \
+    /* contexts, which take memory along when they die, and whose handles come back */ \
+    X(cuCtxCreate) \
+    X(cuCtxCreate_v2) \
+    X(cuCtxCreate_v3) \
+    X(cuCtxCreate_v4) \
+    X(cuCtxFromGreenCtx) \
     X(cuCtxDestroy) \
     X(cuCtxDestroy_v2) \
+    X(cuCtxDetach) \
+    X(cuGreenCtxDestroy) \
     X(cuDevicePrimaryCtxRetain) \
     X(cuDevicePrimaryCtxRelease) \
     X(cuDevicePrimaryCtxRelease_v2) \

@@ -400,7 +400,7 @@ CUresult vs_fences_wait_strict(struct vs_fences *fences)
         vs_decisions_free_waits(true);
         return wait_for_all(fences);
     }
-    result = vs_copies_wait(fences->copies, fences->real, &whole);
+    result = vs_copies_wait(fences->copies, fences->real, fences->context, &whole);
     vs_decisions_free_waits(whole);
     if (whole) {
         result = wait_for_all(fences);

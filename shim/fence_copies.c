@@ -19,6 +19,7 @@
 #include "shim/fence_copies.h"
 
 #include "report/lock.h"
+#include "report/sys.h"
 #include "shim/arm.h"
 #include "shim/capture.h"
 #include "shim/fence_driver.h"
@@ -26,6 +27,7 @@
 #include "shim/process.h"
 
 enum { CONTEXTS = 64, STREAMS = 16 };
+#define HIDE_NS UINT64_C(200000000) /* for those that record, at most */
 
 struct copy {
     CUevent event;
@@ -37,9 +39,11 @@ struct copy {
 
 struct vs_fence_copies {
     struct vs_lock lock;
-    _Atomic(CUcontext) context; /* NULL: free */
+    _Atomic(CUcontext) context; /* NULL: free, or hidden */
+    _Atomic(CUcontext) hidden;  /* about to go */
     _Atomic uint32_t pending;   /* entries that are set, and `whole` */
     bool whole;
+    uint32_t life; /* how many contexts it has served */
     struct copy copy[STREAMS];
 };
 
@@ -61,6 +65,13 @@ static void change(struct vs_fence_copies *copies, bool *flag, bool value)
     }
 }
 
+static void mark_whole(struct vs_fence_copies *copies)
+{
+    vs_lock_take(&copies->lock);
+    change(copies, &copies->whole, true);
+    vs_lock_drop(&copies->lock);
+}
+
 struct vs_fence_copies *vs_copies_of(CUcontext context)
 {
     struct vs_fence_copies *found = NULL;
@@ -75,16 +86,15 @@ struct vs_fence_copies *vs_copies_of(CUcontext context)
     early = state == VS_COPIES_EARLY;
     vs_lock_take(&records_lock);
     for (unsigned i = 0; i < CONTEXTS && found == NULL; i++) {
-        if (atomic_load_explicit(&records[i].context, memory_order_relaxed) == NULL) {
+        if (atomic_load_explicit(&records[i].context, memory_order_relaxed) == NULL &&
+            atomic_load_explicit(&records[i].hidden, memory_order_relaxed) == NULL) {
             found = &records[i];
             atomic_store_explicit(&found->context, context, memory_order_release);
         }
     }
     vs_lock_drop(&records_lock);
     if (found != NULL && early) {
-        vs_lock_take(&found->lock);
-        change(found, &found->whole, true);
-        vs_lock_drop(&found->lock);
+        mark_whole(found);
     }
     return found;
 }
@@ -97,21 +107,65 @@ void vs_copies_forget(struct vs_fence_copies *copies, const struct vs_entries *r
         return;
     }
     vs_lock_take(&copies->lock);
+    copies->life++;
     for (unsigned i = 0; i < STREAMS; i++) {
         struct copy *copy = &copies->copy[i];
 
         change(copies, &copy->set, false);
-        if (copy->users == 0) { /* else whoever uses it finds that its event is gone with it */
-            events[i] = copy->event;
-            *copy = (struct copy){.event = NULL};
-        }
+        events[i] = copy->event;
+        *copy = (struct copy){.users = copy->users};
     }
     change(copies, &copies->whole, false);
     vs_lock_drop(&copies->lock);
     for (unsigned i = 0; i < STREAMS && alive; i++) {
         vs_fence_event_free(real, events[i]);
     }
+    vs_lock_take(&records_lock);
     atomic_store_explicit(&copies->context, NULL, memory_order_release);
+    atomic_store_explicit(&copies->hidden, NULL, memory_order_release);
+    vs_lock_drop(&records_lock);
+}
+
+static void swap(struct vs_fence_copies *copies, _Atomic(CUcontext) *from, _Atomic(CUcontext) *to)
+{
+    if (copies != NULL) {
+        vs_lock_take(&records_lock);
+        atomic_store_explicit(to, atomic_load_explicit(from, memory_order_relaxed),
+                              memory_order_release);
+        atomic_store_explicit(from, NULL, memory_order_release);
+        vs_lock_drop(&records_lock);
+    }
+}
+
+static bool in_use(struct vs_fence_copies *copies)
+{
+    bool used = false;
+
+    vs_lock_take(&copies->lock);
+    for (unsigned i = 0; i < STREAMS && !used; i++) {
+        used = copies->copy[i].users != 0;
+    }
+    vs_lock_drop(&copies->lock);
+    return used;
+}
+
+/* Whoever notes a copy looks at the handle with the lock, and is then a user: nobody begins after
+ * this, and events do not go while one is being recorded, which takes but a moment. */
+void vs_copies_hide(struct vs_fence_copies *copies)
+{
+    const struct timespec nap = {.tv_nsec = 20000};
+    uint64_t until;
+
+    swap(copies, &copies->context, &copies->hidden);
+    until = copies == NULL ? 0 : vs_sys_clock(CLOCK_MONOTONIC) + HIDE_NS;
+    while (copies != NULL && in_use(copies) && vs_sys_clock(CLOCK_MONOTONIC) < until) {
+        VS_SYS(SYS_nanosleep, &nap, NULL);
+    }
+}
+
+void vs_copies_show(struct vs_fence_copies *copies)
+{
+    swap(copies, &copies->hidden, &copies->context);
 }
 
 static struct vs_fence_copies *record_of(CUcontext context)
@@ -132,16 +186,14 @@ const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copie
 }
 
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,
-                        bool *whole_context)
+                        CUcontext context, bool *whole_context)
 {
-    CUcontext context;
     CUresult result = CUDA_SUCCESS;
 
     *whole_context = copies == NULL;
     if (copies == NULL) {
         return CUDA_SUCCESS;
     }
-    context = atomic_load_explicit(&copies->context, memory_order_relaxed);
     vs_lock_take(&copies->lock);
     *whole_context = copies->whole;
     change(copies, &copies->whole, false);
@@ -203,6 +255,7 @@ static struct copy *oldest_if_passed(struct vs_fence_copies *copies, const struc
                                      CUcontext context)
 {
     struct copy *oldest = NULL;
+    uint32_t life = copies->life;
     CUresult result;
     CUevent event;
 
@@ -223,7 +276,7 @@ static struct copy *oldest_if_passed(struct vs_fence_copies *copies, const struc
     result = vs_fence_event_query(real, context, event);
     vs_lock_take(&copies->lock);
     oldest->users--;
-    if (result != CUDA_SUCCESS || oldest->users != 0) {
+    if (result != CUDA_SUCCESS || oldest->users != 0 || copies->life != life) {
         return NULL;
     }
     change(copies, &oldest->set, false);
@@ -252,14 +305,20 @@ static void note(struct vs_fence_copies *copies, const struct vs_entries *real, 
     CUresult result = CUDA_SUCCESS;
     struct copy *copy;
     CUevent event;
+    uint32_t life;
 
     vs_lock_take(&copies->lock);
+    life = copies->life;
+    if (atomic_load_explicit(&copies->context, memory_order_relaxed) != context) {
+        vs_lock_drop(&copies->lock);
+        return; /* it has just gone */
+    }
     copy = entry_for(copies, key_of(stream, per_thread));
     if (copy == NULL) {
         copy = oldest_if_passed(copies, real, context);
     }
     if (copy == NULL) {
-        change(copies, &copies->whole, true);
+        change(copies, &copies->whole, copies->whole || copies->life == life);
         vs_lock_drop(&copies->lock);
         return;
     }
@@ -275,10 +334,12 @@ static void note(struct vs_fence_copies *copies, const struct vs_entries *real, 
     }
     vs_lock_take(&copies->lock);
     copy->users--;
-    copy->event = event;
-    copy->stream = key_of(stream, per_thread);
-    copy->stamp = 1 + atomic_fetch_add_explicit(&stamps, 1, memory_order_relaxed);
-    change(copies, result == CUDA_SUCCESS ? &copy->set : &copies->whole, true);
+    if (copies->life == life) { /* else the event has gone with its context */
+        copy->event = event;
+        copy->stream = key_of(stream, per_thread);
+        copy->stamp = 1 + atomic_fetch_add_explicit(&stamps, 1, memory_order_relaxed);
+        change(copies, result == CUDA_SUCCESS ? &copy->set : &copies->whole, true);
+    }
     vs_lock_drop(&copies->lock);
 }
 
@@ -303,14 +364,16 @@ void vs_copies_submitted(const struct vs_guard *guard, CUstream stream, bool per
     copies = record_of(context);
     if (copies != NULL) {
         note(copies, real, context, stream, per_thread);
-    } else if (context == NULL) {
-        /* Whose it is the driver does not tell: it may be anybody's. */
-        for (unsigned i = 0; i < CONTEXTS; i++) {
-            vs_lock_take(&records[i].lock);
-            if (atomic_load_explicit(&records[i].context, memory_order_relaxed) != NULL) {
-                change(&records[i], &records[i].whole, true);
-            }
-            vs_lock_drop(&records[i].lock);
+        return;
+    }
+    /* Its context may be about to go, and stay. Or the driver does not tell whose it is: it may be
+     * anybody's. */
+    for (unsigned i = 0; i < CONTEXTS; i++) {
+        CUcontext here = atomic_load_explicit(&records[i].context, memory_order_relaxed);
+        CUcontext hidden = atomic_load_explicit(&records[i].hidden, memory_order_relaxed);
+
+        if (context == NULL ? here != NULL || hidden != NULL : hidden == context) {
+            mark_whole(&records[i]);
         }
     }
 }
@@ -444,7 +507,8 @@ void vs_copies_stream_goes(CUstream stream)
     for (unsigned i = 0; i < CONTEXTS; i++) {
         struct vs_fence_copies *copies = &records[i];
 
-        if (atomic_load_explicit(&copies->context, memory_order_acquire) == NULL) {
+        if (atomic_load_explicit(&copies->context, memory_order_acquire) == NULL &&
+            atomic_load_explicit(&copies->hidden, memory_order_acquire) == NULL) {
             continue;
         }
         vs_lock_take(&copies->lock);

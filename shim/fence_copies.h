@@ -32,13 +32,17 @@ extern _Atomic bool vs_copies_in_graphs; /* a graph may hold a copy to host memo
 /* The record of a context's copies; NULL where there is no room: then its frees always wait. */
 struct vs_fence_copies *vs_copies_of(CUcontext context);
 void vs_copies_forget(struct vs_fence_copies *copies, const struct vs_entries *real, bool alive);
+/* The context is about to go: what is noted under its handle from now on may be another's. Or it
+ * stays after all. */
+void vs_copies_hide(struct vs_fence_copies *copies);
+void vs_copies_show(struct vs_fence_copies *copies);
 
 /* A word that is 0 while there is nothing to wait for. Stays where it is. */
 const _Atomic uint32_t *vs_copies_pending_of(const struct vs_fence_copies *copies);
 /* At a free: waits until the copies have passed; the driver's code. *whole_context: whether they
  * have is not known, and the whole context must be waited for (and then the copies are, too). */
 CUresult vs_copies_wait(struct vs_fence_copies *copies, const struct vs_entries *real,
-                        bool *whole_context);
+                        CUcontext context, bool *whole_context);
 
 /* Hooks: a copy to host memory was submitted to this stream. Where the stream captures, graphs may
  * hold one from now on. */

@@ -15,6 +15,7 @@
 #include "shim/arena.h"
 #include "shim/capture.h"
 #include "shim/count.h"
+#include "shim/gone.h"
 #include "shim/mempool.h"
 #include "shim/place.h"
 #include "shim/process.h"
@@ -48,6 +49,7 @@ static void unlock_primaries(struct vs_lock *lock)
 struct ending {
     CUcontext context;
     uint64_t identity;
+    uint64_t gone; /* of gone.h */
     struct vs_arena *arena;
     CUdevice device; /* whose primary context it is; -1: none's */
 };
@@ -58,6 +60,7 @@ static struct ending before_end(CUcontext context, CUdevice device)
 {
     struct ending ending = {.context = context, .device = device};
 
+    ending.gone = vs_gone_begins(context, device >= 0);
     vs_arena_context_ends(context);
     vs_capture_context_goes();
     ending.identity = vs_place_context_goes(context);
@@ -76,17 +79,17 @@ static void all_gone(const struct ending *ending, uint64_t identity)
     vs_count_context_gone(identity);
 }
 
-static CUresult after_end(const struct ending *ending, CUresult result)
+static void after_end(const struct ending *ending, bool ended)
 {
-    if (result == CUDA_SUCCESS) {
+    if (ended) {
         all_gone(ending, ending->identity);
     } else {
         vs_place_context_stays(ending->context, ending->identity);
         vs_arena_context_stays(ending->arena);
         vs_streams_context_gone(ending->context, false);
     }
+    vs_gone_ends(ending->gone, ended);
     vs_arena_context_ended(ending->context);
-    return result;
 }
 
 #define CONTEXT_DESTROY(name)                                                                      \
@@ -94,11 +97,52 @@ static CUresult after_end(const struct ending *ending, CUresult result)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct ending ending = before_end(context, -1);                                            \
-        return after_end(&ending, guard.entries->name(context));                                   \
+        CUresult result = guard.entries->name(context);                                            \
+        after_end(&ending, result == CUDA_SUCCESS);                                                \
+        return result;                                                                             \
     }
 
 CONTEXT_DESTROY(cuCtxDestroy)
 CONTEXT_DESTROY(cuCtxDestroy_v2)
+
+/* Ends the context, which has to be current, where it has been attached to no more often. */
+VS_HOOK cuCtxDetach(CUcontext context)
+{
+    VS_HOOK_ENTER(cuCtxDetach)
+    struct ending ending = before_end(context, -1);
+    CUresult result = guard.entries->cuCtxDetach(context);
+    CUcontext now = NULL;
+
+    after_end(&ending, result == CUDA_SUCCESS && guard.driver != NULL &&
+                           guard.driver->real.cuCtxGetCurrent(&now) == CUDA_SUCCESS &&
+                           now != context);
+    return result;
+}
+
+/* A context that is handed out. */
+#define CONTEXT_MADE(name, parameters, arguments)                                                  \
+    VS_HOOK name parameters                                                                        \
+    {                                                                                              \
+        VS_HOOK_ENTER(name)                                                                        \
+        CUresult result = guard.entries->name arguments;                                           \
+        if (result == CUDA_SUCCESS) {                                                              \
+            vs_gone_made(*context);                                                                \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+CONTEXT_MADE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
+             (context, flags, device))
+CONTEXT_MADE(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+             (context, flags, device))
+CONTEXT_MADE(cuCtxCreate_v3,
+             (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned int flags,
+              CUdevice device),
+             (context, affinity, count, flags, device))
+CONTEXT_MADE(cuCtxCreate_v4,
+             (CUcontext * context, CUctxCreateParams *how, unsigned int flags, CUdevice device),
+             (context, how, flags, device))
+CONTEXT_MADE(cuCtxFromGreenCtx, (CUcontext * context, CUgreenCtx green), (context, green))
 
 VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
@@ -107,6 +151,7 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     CUresult result = guard.entries->cuDevicePrimaryCtxRetain(context, device);
 
     if (result == CUDA_SUCCESS) {
+        vs_gone_made(*context);
         vs_place_primary_seen(device, *context);
     }
     unlock_primaries(lock);
@@ -118,7 +163,9 @@ VS_HOOK cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
         struct ending ending = before_end(vs_place_primary(device), device);                       \
-        return after_end(&ending, guard.entries->name(device));                                    \
+        CUresult result = guard.entries->name(device);                                             \
+        after_end(&ending, result == CUDA_SUCCESS);                                                \
+        return result;                                                                             \
     }
 
 PRIMARY_RESET(cuDevicePrimaryCtxReset)
@@ -129,6 +176,7 @@ static struct ending before_release(CUdevice device)
 {
     struct ending ending = {.context = vs_place_primary(device), .device = device};
 
+    ending.gone = vs_gone_begins(ending.context, true);
     vs_arena_context_ends(ending.context);
     vs_capture_context_goes();
     ending.arena = vs_arena_context_goes(vs_place_known(ending.context));
@@ -136,20 +184,25 @@ static struct ending before_release(CUdevice device)
     return ending;
 }
 
-static void after_release(const struct vs_guard *guard, CUdevice device,
-                          const struct ending *ending, CUresult result)
+static bool is_over(const struct vs_guard *guard, CUdevice device)
 {
     const struct vs_entries *real = guard->driver == NULL ? NULL : &guard->driver->real;
     unsigned int flags = 0;
     int active = 1;
 
-    if (result == CUDA_SUCCESS && real != NULL && real->cuDevicePrimaryCtxGetState != NULL &&
-        real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
+    return real != NULL && real->cuDevicePrimaryCtxGetState != NULL &&
+           real->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0;
+}
+
+static void after_release(const struct ending *ending, bool over)
+{
+    if (over) {
         all_gone(ending, vs_place_context_goes(ending->context));
     } else {
         vs_arena_context_stays(ending->arena);
         vs_streams_context_gone(ending->context, false);
     }
+    vs_gone_ends(ending->gone, over);
     vs_arena_context_ended(ending->context);
 }
 
@@ -160,10 +213,33 @@ static void after_release(const struct vs_guard *guard, CUdevice device,
         struct vs_lock *lock = lock_primaries(&guard);                                             \
         struct ending ending = before_release(device);                                             \
         CUresult result = guard.entries->name(device);                                             \
-        after_release(&guard, device, &ending, result);                                            \
+        after_release(&ending, result == CUDA_SUCCESS && is_over(&guard, device));                 \
         unlock_primaries(lock);                                                                    \
         return result;                                                                             \
     }
 
 PRIMARY_RELEASE(cuDevicePrimaryCtxRelease)
 PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
+
+/* A green context holds its device's primary one, which may end with it. Which device's it was is
+ * not asked of a handle that may be stale: those that are over are found afterwards. */
+VS_HOOK cuGreenCtxDestroy(CUgreenCtx green)
+{
+    VS_HOOK_ENTER(cuGreenCtxDestroy)
+    vs_place_handle_goes();
+    if (guard.counts) {
+        vs_streams_green_goes(green); /* it takes its streams along */
+    }
+    struct vs_lock *lock = lock_primaries(&guard);
+    CUresult result = guard.entries->cuGreenCtxDestroy(green);
+
+    for (int i = 0; i < VS_LEDGER_MAX_DEVICES && result == CUDA_SUCCESS; i++) {
+        if (vs_place_known(vs_place_primary(i)) != 0 && is_over(&guard, i)) {
+            struct ending ending = before_release(i);
+
+            after_release(&ending, true);
+        }
+    }
+    unlock_primaries(lock);
+    return result;
+}

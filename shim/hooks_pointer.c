@@ -128,11 +128,8 @@ VS_HOOK cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr add
 
 static bool looks(const struct vs_guard *guard, struct vs_arena_look *look)
 {
-    CUdevice device;
-
-    return guard->counts && guard->driver->real.cuCtxGetDevice != NULL &&
-           guard->driver->real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-           vs_arena_look(look, device);
+    return guard->counts && vs_process_counts() &&
+           vs_arena_look(look, vs_place_of_thread(&guard->driver->real).device);
 }
 
 MEM_GET_INFO(cuMemGetInfo, unsigned int, UINT32_MAX)

@@ -92,17 +92,6 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, VS_CAPTURE_PER_THREAD)
 STREAM_DESTROY(cuStreamDestroy)
 STREAM_DESTROY(cuStreamDestroy_v2)
 
-/* A green context takes its streams along. */
-VS_HOOK cuGreenCtxDestroy(CUgreenCtx context)
-{
-    VS_HOOK_ENTER(cuGreenCtxDestroy)
-    vs_place_handle_goes();
-    if (guard.counts) {
-        vs_streams_green_goes(context);
-    }
-    return guard.entries->cuGreenCtxDestroy(context);
-}
-
 #define BEGIN(name, twin, parameters, arguments)                                                   \
     VS_HOOK name parameters                                                                        \
     {                                                                                              \

@@ -9,6 +9,7 @@
 
 #include "report/ledger.h"
 #include "report/lock.h"
+#include "shim/gone.h"
 #include "shim/process.h"
 
 #include <stdatomic.h>
@@ -179,6 +180,8 @@ static CUcontext owner_of(const struct vs_entries *real, CUcontext current)
               real->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
     if (real->cuStreamGetCtx_v2(NULL, &owner, &green) != CUDA_SUCCESS || green == NULL) {
         owner = NULL;
+    } else {
+        vs_place_primary_seen(device, owner);
     }
     if (relaxed) {
         real->cuThreadExchangeStreamCaptureMode(&mode);
@@ -189,10 +192,15 @@ static CUcontext owner_of(const struct vs_entries *real, CUcontext current)
 struct vs_place_note *vs_place_ask(const struct vs_entries *real, CUcontext current, uint32_t now,
                                    struct vs_place *place)
 {
-    CUcontext owner = owner_of(real, current);
+    CUcontext owner;
     CUdevice device;
 
-    *place = (struct vs_place){.context = identity_of(owner), .device = -1};
+    *place = (struct vs_place){.device = -1};
+    if (vs_gone(current) == VS_GONE) {
+        return NULL;
+    }
+    owner = owner_of(real, current);
+    place->context = identity_of(owner);
     if (real->cuCtxGetDevice == NULL || real->cuCtxGetDevice(&device) != CUDA_SUCCESS) {
         return NULL;
     }
@@ -257,7 +265,7 @@ struct vs_place vs_place_of_stream(const struct vs_entries *real, CUstream strea
         (real->cuStreamGetCtx == NULL || real->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)) {
         context = NULL;
     }
-    if (context == NULL) {
+    if (context == NULL || vs_gone(context) == VS_GONE) {
         return (struct vs_place){.device = -1};
     }
     place = place_in_pools_of(device_of_context(real, context));

@@ -69,7 +69,14 @@ static void *one_after_another(void *arg)
     for (int i = 0; i < rounds; i++) {
         CHECK(cuCtxCreate_v2(&made, 0, 0));
         work_in_it();
-        CHECK(cuCtxDestroy_v2(made));
+        if (i % 3 != 0) {
+            CHECK(cuCtxDestroy_v2(made));
+        } else {
+            CHECK(cuCtxAttach(&made, 0));
+            CHECK(cuCtxDetach(made));
+            CHECK(cuMemFree_v2(take(MIB))); /* it is still there */
+            CHECK(cuCtxDetach(made));
+        }
     }
     return arg;
 }
@@ -81,6 +88,31 @@ static void come_and_go(void)
     begin();
     rounds = atoi(arguments[1]);
     together(atoi(arguments[0]), one_after_another, NULL);
+}
+
+/* The primary context goes with the last green one. */
+static void green_goes(void)
+{
+    CUdevResource all;
+    CUdevResourceDesc some;
+    CUgreenCtx green;
+    CUcontext as_context;
+
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK(cuDevResourceGenerateDesc(&some, &all, 1));
+    rounds = atoi(arguments[0]);
+    for (int i = 0; i < rounds; i++) {
+        CHECK(cuGreenCtxCreate(&green, some, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+        CHECK(cuCtxFromGreenCtx(&as_context, green));
+        CHECK(cuCtxPushCurrent_v2(as_context));
+        CHECK(cuMemFree_v2(take(MIB)));
+        take(4 * MIB);
+        CHECK(cuMemFree_v2(take(32 * MIB)));
+        CHECK(cuCtxPopCurrent_v2(&as_context));
+        CHECK(cuGreenCtxDestroy(green));
+        usleep(5000); /* memory goes back meanwhile */
+    }
 }
 
 static void *destroy_it(void *made)
@@ -303,9 +335,7 @@ static void goes_among_work(void)
 }
 
 static const struct mode modes[] = {
-    MODE(come_and_go),
-    MODE(destroyed_elsewhere),
-    MODE(goes_among_work),
+    MODE(come_and_go), MODE(destroyed_elsewhere), MODE(green_goes), MODE(goes_among_work),
     {NULL, NULL},
 };
 
