@@ -114,7 +114,8 @@ void vs_fence_stream_seen(const struct vs_guard *guard, CUstream stream, bool pe
     }
     atomic_store_explicit(&noted, at + 1, memory_order_relaxed);
     /* Another context's stream has the same name, and may be what was announced. */
-    if (!is_named(stream) && vs_streams_announced()) {
+    if (!is_named(stream) &&
+        atomic_load_explicit(&vs_process_page()->defaults_announced, memory_order_relaxed) != 0) {
         vs_fence_last.closings--;
     }
 }

@@ -1,6 +1,6 @@
 /*
  * Hooks: the host waits for streams and contexts, or asks, a stream waits for an event, a graph
- * gets a node that copies. What is done with events alone is in hooks_event.c.
+ * gets a node that copies, or records an event. What is done with events alone is in hooks_event.c.
  *
  * Nothing here is work, but for cuStreamWaitEvent: what comes after it waits for another stream, or
  * another process, and a fence must not. The rest hears of sticky errors, of copies to host memory
@@ -93,12 +93,14 @@ ELAPSED(cuEventElapsedTime_v2)
 
 #if CUDA_VERSION >= 12020
 #define IS_COPY(parameters) ((parameters)->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+#define IS_RECORD(parameters) ((parameters)->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 #else
 #define IS_COPY(parameters) true
+#define IS_RECORD(parameters) true
 #endif
 
-/* copies: what is only read after the driver said yes. */
-#define GRAPH_NODE(name, parameters, arguments, copies)                                            \
+/* copies, records: what is only read after the driver said yes. */
+#define GRAPH_NODE(name, parameters, arguments, copies, records)                                   \
     VS_HOOK name parameters                                                                        \
     {                                                                                              \
         VS_HOOK_ENTER(name)                                                                        \
@@ -106,27 +108,30 @@ ELAPSED(cuEventElapsedTime_v2)
         if (result == CUDA_SUCCESS && vs_copies_wanted(&guard) && (copies)) {                      \
             vs_copies_graph_node(&guard);                                                          \
         }                                                                                          \
+        if (result == CUDA_SUCCESS && (records)) {                                                 \
+            vs_events_distrust(&guard);                                                            \
+        }                                                                                          \
         return result;                                                                             \
     }
 
 GRAPH_NODE(cuGraphAddMemcpyNode,
            (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t count,
             const CUDA_MEMCPY3D *copy, CUcontext context),
-           (node, graph, after, count, copy, context), vs_copies_3d_to_host(&guard, copy))
+           (node, graph, after, count, copy, context), vs_copies_3d_to_host(&guard, copy), false)
 GRAPH_NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D *copy), (node, copy),
-           vs_copies_3d_to_host(&guard, copy))
+           vs_copies_3d_to_host(&guard, copy), false)
 GRAPH_NODE(cuGraphExecMemcpyNodeSetParams,
            (CUgraphExec graph, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
-           (graph, node, copy, context), vs_copies_3d_to_host(&guard, copy))
+           (graph, node, copy, context), vs_copies_3d_to_host(&guard, copy), false)
 GRAPH_NODE(cuGraphAddNode,
            (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t count,
             CUgraphNodeParams *what),
-           (node, graph, after, count, what), IS_COPY(what))
+           (node, graph, after, count, what), IS_COPY(what), IS_RECORD(what))
 GRAPH_NODE(cuGraphAddNode_v2,
            (CUgraphNode * node, CUgraph graph, const CUgraphNode *after,
             const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *what),
-           (node, graph, after, edges, count, what), IS_COPY(what))
+           (node, graph, after, edges, count, what), IS_COPY(what), IS_RECORD(what))
 GRAPH_NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *what), (node, what),
-           IS_COPY(what))
+           IS_COPY(what), IS_RECORD(what))
 GRAPH_NODE(cuGraphExecNodeSetParams, (CUgraphExec graph, CUgraphNode node, CUgraphNodeParams *what),
-           (graph, node, what), IS_COPY(what))
+           (graph, node, what), IS_COPY(what), IS_RECORD(what))

@@ -246,28 +246,6 @@ unsigned vs_mempool_goes(const struct vs_guard *guard, CUmemoryPool handle)
     return number;
 }
 
-void vs_mempool_gone(unsigned number, bool gone)
-{
-    struct vs_mempools *table = table_now();
-    struct mempool *place = at(number);
-    struct device *of;
-    uint8_t current = (uint8_t)number;
-
-    if (place == NULL) {
-        return;
-    }
-    if (!gone) {
-        atomic_store(&place->handle, place->was);
-        return;
-    }
-    atomic_store(&place->threshold, 0);
-    if (is_device(place->device)) {
-        of = &table->device[place->device];
-        atomic_compare_exchange_strong(&of->current, &current, atomic_load(&of->standard));
-        vs_mempool_keep(place->device);
-    }
-}
-
 CUmemoryPool vs_mempool_handle(unsigned number)
 {
     const struct mempool *place = at(number);
@@ -390,15 +368,14 @@ static void keep_in(struct vs_arena *arena, void *data)
     }
 }
 
-void vs_mempool_keep(CUdevice device)
+/* Tells the device's arena, where it has one that serves. */
+static void keep(const struct vs_mempools *table, CUdevice device)
 {
-    struct vs_mempools *table = table_now();
     struct keeping keeping = {.device = device};
 
-    if (table == NULL || !is_device(device)) {
+    if (!is_device(device) || !atomic_load(&table->device[device].serves)) {
         return;
     }
-    atomic_store(&table->device[device].serves, true);
     for (unsigned i = 1; i < PLACES; i++) {
         const struct mempool *place = &table->place[i];
         uint64_t bytes = atomic_load(&place->threshold);
@@ -408,6 +385,16 @@ void vs_mempool_keep(CUdevice device)
         }
     }
     vs_arena_each(keep_in, &keeping);
+}
+
+void vs_mempool_keep(CUdevice device)
+{
+    struct vs_mempools *table = table_now();
+
+    if (table != NULL && is_device(device)) {
+        atomic_store(&table->device[device].serves, true);
+        keep(table, device);
+    }
 }
 
 void vs_mempool_set(const struct vs_guard *guard, CUmemoryPool handle, CUmemPool_attribute name,
@@ -423,9 +410,7 @@ void vs_mempool_set(const struct vs_guard *guard, CUmemoryPool handle, CUmemPool
     switch (name) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         atomic_store(&place->threshold, *(const cuuint64_t *)value);
-        if (is_device(place->device) && atomic_load(&table->device[place->device].serves)) {
-            vs_mempool_keep(place->device);
-        }
+        keep(table, place->device);
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         atomic_store(&place->used_high, atomic_load(&place->used));
@@ -435,6 +420,28 @@ void vs_mempool_set(const struct vs_guard *guard, CUmemoryPool handle, CUmemPool
         break;
     default:
         break;
+    }
+}
+
+void vs_mempool_gone(unsigned number, bool gone)
+{
+    struct vs_mempools *table = table_now();
+    struct mempool *place = at(number);
+    struct device *of;
+    uint8_t current = (uint8_t)number;
+
+    if (place == NULL) {
+        return;
+    }
+    if (!gone) {
+        atomic_store(&place->handle, place->was);
+        return;
+    }
+    atomic_store(&place->threshold, 0);
+    if (is_device(place->device)) {
+        of = &table->device[place->device];
+        atomic_compare_exchange_strong(&of->current, &current, atomic_load(&of->standard));
+        keep(table, place->device);
     }
 }
 

@@ -73,8 +73,9 @@ struct vs_process_page {
     /* How often epochs were closed, or a stream's frees came to want a fence: threads then look
      * anew whom they submit to. */
     _Atomic uint32_t closings;
-    _Atomic uint32_t streams_announced; /* of streams.h */
-    struct vs_lock gate;                /* of fence.c and capture.c */
+    _Atomic uint32_t streams_announced;  /* of streams.h */
+    _Atomic uint32_t defaults_announced; /* … of which default streams */
+    struct vs_lock gate;                 /* of fence.c and capture.c */
 };
 
 /* Never NULL; read by vs_process_page(). */

@@ -37,6 +37,7 @@ bool vs_stream_alloc(const struct vs_guard *guard, const struct vs_stream_reques
     CUdeviceptr block = 0;
 
     if (!vs_streams_serve() || address == NULL || request->bytes == 0 ||
+        vs_arena_permitted(guard) != CUDA_SUCCESS ||
         !vs_streams_home(guard, request->stream, request->per_thread, true, &at)) {
         return false;
     }

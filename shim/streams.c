@@ -109,25 +109,35 @@ void vs_streams_freed(struct vs_arena *arena, uint32_t number)
 {
     struct vs_process_page *page = vs_process_page();
     struct vs_streams *streams = vs_streams_of(arena);
+    struct vs_stream_slot *slot = &streams->slot[number];
 
     if (__builtin_expect(!vs_pool_stream_open(arena->pool, number), 1)) {
         return;
     }
     /* The other half: close_slot. Either it sees the free, or this changes the word. */
-    if (atomic_exchange_explicit(&streams->slot[number].announced, 1, memory_order_seq_cst) == 0) {
+    if (atomic_exchange_explicit(&slot->announced, 1, memory_order_seq_cst) == 0) {
         atomic_fetch_add_explicit(&streams->announced, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&page->streams_announced, 1, memory_order_relaxed);
+        if (vs_stream_is_default(slot->stream)) {
+            atomic_fetch_add_explicit(&page->defaults_announced, 1, memory_order_relaxed);
+        }
         atomic_fetch_add_explicit(&page->closings, 1, memory_order_release);
     }
 }
 
 static bool unannounce(struct vs_streams *streams, uint32_t number)
 {
-    if (atomic_exchange_explicit(&streams->slot[number].announced, 0, memory_order_seq_cst) == 0) {
+    struct vs_process_page *page = vs_process_page();
+    struct vs_stream_slot *slot = &streams->slot[number];
+
+    if (atomic_exchange_explicit(&slot->announced, 0, memory_order_seq_cst) == 0) {
         return false;
     }
     atomic_fetch_sub_explicit(&streams->announced, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&vs_process_page()->streams_announced, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&page->streams_announced, 1, memory_order_relaxed);
+    if (vs_stream_is_default(slot->stream)) {
+        atomic_fetch_sub_explicit(&page->defaults_announced, 1, memory_order_relaxed);
+    }
     return true;
 }
 

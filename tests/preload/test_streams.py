@@ -241,6 +241,20 @@ def each_device_serves_its_streams():
     expect([device(result, i)["live"]["now_bytes"] for i in (0, 1)], [0, 0])
 
 
+@test
+def host_functions_may_not():
+    """Not on any stream, also one that the pool knows."""
+    source = """
+        start(); s = stream(); p = take(5000, s); answers = []
+        @C.CFUNCTYPE(None, vp)
+        def call(_): answers.extend((take_(700, s)[0], take_(700, LEGACY)[0], give(p, s)))
+        ok(cu.cuLaunchHostFunc(s, call, None)); sync(s); print(answers, give(p, s)); sync(s)
+    """
+    wanted, _ = program(source, env={"VRAMSHIM_POOL": "off"})
+    for backing in BACKINGS:
+        expect(program(source, backing)[0], wanted, backing)
+
+
 # What is said of memory pools
 
 
@@ -406,6 +420,8 @@ def events_that_are_recorded_out_of_sight_say_nothing():
         "destroyed": "ok(cu.cuEventDestroy_v2(e)); ok(cu.cuEventCreate(C.byref(e), 2))",
         "a graph": "ok(cu.cuGraphCreate(C.byref(g), 0)); "
                    "ok(cu.cuGraphAddEventRecordNode(C.byref(n), g, None, size_t(0), e)); " + LAUNCH,
+        "a graph by parameters": "ok(cu.cuGraphCreate(C.byref(g), 0)); what = (u64 * 32)(7, 0, e.value); "
+                                 "ok(cu.cuGraphAddNode_v2(C.byref(n), g, None, None, size_t(0), what)); " + LAUNCH,
         "a captured node": "ok(cu.cuStreamBeginCapture_v2(u, 2)); ok(cu.cuEventRecordWithFlags(e, u, 1)); "
                            "ok(cu.cuStreamEndCapture(u, C.byref(g))); " + LAUNCH,
     }
