@@ -43,14 +43,14 @@ def work():
 
 
 class Counted:
-    """An allocator that counts what another is asked for."""
+    """An allocator that counts what another is asked for, rounded up to the unit that it takes."""
 
-    def __init__(self, malloc):
-        self.malloc, self.count, self.bytes = malloc, 0, 0
+    def __init__(self, malloc, unit=1):
+        self.malloc, self.unit, self.count, self.bytes = malloc, unit, 0, 0
 
     def add(self, size):
         self.count += size > 0
-        self.bytes += size
+        self.bytes += -(-size // self.unit) * self.unit
 
     def __call__(self, size):
         self.add(size)
@@ -77,7 +77,7 @@ def no_pool():
 
 def async_pool():
     pool, points = cupy.cuda.MemoryAsyncPool(), []
-    counted = Counted(pool.malloc)
+    counted = Counted(pool.malloc, 512)
 
     def note(name, live):
         cupy.cuda.Device().synchronize()

@@ -33,6 +33,9 @@ def stream_ordered():
         interface_version = 1
         _driver = ctypes.CDLL("libcuda.so.1")
 
+        def initialize(self):
+            """Nothing: the device has its pool."""
+
         def memalloc(self, size):
             address = ctypes.c_uint64()
             code = self._driver.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None)

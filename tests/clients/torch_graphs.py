@@ -85,14 +85,15 @@ def captured_steps():
 
 
 def allocation_inside():
-    """Tensors that live only inside a graph, several graphs of one pool, and one that is replayed after
-    another was let go."""
+    """Tensors that live only inside a graph, several graphs, and one that is replayed after another was
+    let go. Each has a pool of its own: of graphs that share one, PyTorch's backend cannot let go a
+    single one."""
     source = torch.arange(1 << 16, device="cuda", dtype=torch.float32)
-    pool, graphs, outputs = torch.cuda.graph_pool_handle(), [], []
+    graphs, outputs = [], []
     torch.cuda.synchronize()
     for scale in (2, 3, 5):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph):
             inner = source * scale
             for _ in range(5):
                 inner = inner * 0.5 + 1
