@@ -85,19 +85,19 @@ def captured_steps():
 
 
 def allocation_inside():
-    """Tensors that live only inside a graph, several graphs, and one that is replayed after another was
-    let go. Each has a pool of its own: of graphs that share one, PyTorch's backend cannot let go a
-    single one."""
+    """Tensors that live only inside a graph, several graphs of one pool, and one that is replayed after
+    another was let go."""
     source = torch.arange(1 << 16, device="cuda", dtype=torch.float32)
-    graphs, outputs = [], []
+    pool, graphs, outputs = torch.cuda.graph_pool_handle(), [], []
     torch.cuda.synchronize()
     for scale in (2, 3, 5):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             inner = source * scale
             for _ in range(5):
                 inner = inner * 0.5 + 1
             outputs.append(inner.double().sum())
+            del inner  # else the next capture frees it, and that graph cannot do without this one
         graphs.append(graph)
     for number in range(3):
         source.fill_(number + 1)
