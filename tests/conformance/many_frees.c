@@ -1,9 +1,13 @@
 /*
  * A thread frees thousands of times behind work that does not end yet. Sooner or later a free
- * waits, natively the first one does; another thread submits work meanwhile.
+ * waits, natively the first one does; another thread submits work meanwhile. Natively that waits
+ * for the free, so the work ends by itself after a while; with MANY_FREES=apart it only ends when
+ * the other thread has come through, as it does with the shim.
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "cu.h"
@@ -30,6 +34,13 @@ static void *free_often(void *unused)
     return NULL;
 }
 
+static void *open_later(void *gate)
+{
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    gate_open(gate);
+    return NULL;
+}
+
 /* Waits until nothing has happened for a while. */
 static void until_stuck(void)
 {
@@ -41,10 +52,12 @@ static void until_stuck(void)
 
 int main(int argc, char **argv)
 {
+    const char *how = getenv("MANY_FREES");
+    const bool apart = how != NULL && strcmp(how, "apart") == 0;
     struct gate *gate;
     CUstream stopped;
     CUdeviceptr mine;
-    pthread_t thread;
+    pthread_t thread, opener;
 
     cu_start(argc, argv);
     MUST(cuCtxGetCurrent, &context);
@@ -58,11 +71,17 @@ int main(int argc, char **argv)
         return 1;
     until_stuck();
     FACT(done < FREES);
+    if (!apart && pthread_create(&opener, NULL, open_later, gate) != 0)
+        return 1;
     TELL(cuMemsetD8Async, mine, 3, SIZE, other);
-    FACT(!gate_passed(gate));
-    gate_open(gate);
+    if (apart) {
+        FACT(!gate_passed(gate));
+        gate_open(gate);
+    }
     TELL(cuStreamSynchronize, other);
     pthread_join(thread, NULL);
+    if (!apart)
+        pthread_join(opener, NULL);
     FACT(done == FREES);
     FACT(cu_all_bytes(mine, SIZE, 3));
     MUST(cuMemFree, mine);

@@ -261,6 +261,22 @@ def a_free_waits_where_it_must():
             expect(waited, expected, f"{backing}, {strict}")
 
 
+def frees_go_wrong_but_once():
+    """Two threads free one block: one of them is told no."""
+    for backing in BACKINGS:
+        said = under_shim("foreign_frees", backing, FOREIGN_FREES="race")
+        harness.expect_fine(said)
+        expect_in("atomic_load(&freed) == RACES && atomic_load(&refused) == RACES: yes", said.out, backing)
+
+
+def others_submit_behind_a_free():
+    """What natively waits for the free does not with the shim."""
+    for backing in BACKINGS:
+        said = under_shim("many_frees", backing, MANY_FREES="apart", timeout=60)
+        harness.expect_fine(said)
+        expect_in("!gate_passed(gate): yes", said.out, backing)
+
+
 # ---- elsewhere ----------------------------------------------------------------------------------
 def same_with_several_devices():
     for name in ("foreign_frees", "context_ends", "host_reads", "reuse_stress", "odd_sizes"):
@@ -320,6 +336,8 @@ TESTS = {
         host_reads_after_a_free,
         host_reads_too_early_when_told_so,
         a_free_waits_where_it_must,
+        frees_go_wrong_but_once,
+        others_submit_behind_a_free,
         same_with_several_devices,
         same_with_what_acts_at_once,
         same_on_old_drivers,

@@ -129,6 +129,7 @@ static CUresult record(CUevent event, CUstream handle, bool pt, unsigned flags)
                      ? sim_capture_event_node(stream, event, false)
                      : sim_capture_event_record(stream, event);
     } else if (result == CUDA_SUCCESS) {
+        sim_ctx_wait_for_frees(stream->ctx);
         struct sim_work work = {.kind = SIM_W_NOP, .what = "cuEventRecord"};
         if (event->ipc != NULL)
             work = sim_ipc_event_record(event->ipc);

@@ -16,6 +16,7 @@
 static struct sim_op *queue_first, **queue_end = &queue_first;
 static pthread_cond_t work_cond = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t freed_cond = PTHREAD_COND_INITIALIZER;
 static unsigned idle, waiting;
 static uint64_t serial;
 static struct sim_op *spare_ops;
@@ -254,4 +255,23 @@ void sim_ctx_wait_all(CUcontext ctx)
     sim_op_unref(marker);
     if (idle_now)
         ctx->unseen = false;
+}
+
+void sim_ctx_wait_to_free(CUcontext ctx)
+{
+    if (ctx == NULL || ctx->magic != SIM_MAGIC_CTX)
+        return;
+    unsigned long long id = ctx->id;
+    ctx->freeing++;
+    sim_ctx_wait_all(ctx);
+    if (ctx->magic == SIM_MAGIC_CTX && ctx->id == id)
+        ctx->freeing--;
+    pthread_cond_broadcast(&freed_cond);
+}
+
+void sim_ctx_wait_for_frees(CUcontext ctx)
+{
+    ctx = ctx->owner;
+    while (ctx->magic == SIM_MAGIC_CTX && ctx->freeing > 0)
+        pthread_cond_wait(&freed_cond, &sim_mutex);
 }

@@ -2,9 +2,9 @@
  * Plain allocation: cuMemAlloc and its relatives, pinned and managed memory, memory information.
  *
  * cuMemFree waits for all work of the owning context that was submitted before it, on every stream,
- * like the real driver; a program's use of freed memory is therefore always a bad address, never
- * somebody else's bytes. It waits for nothing where the memory is stream-ordered (documented): what
- * the host has not seen the end of races with it.
+ * like the real driver, and keeps other threads from submitting any; a program's use of freed
+ * memory is therefore always a bad address, never somebody else's bytes. It waits for nothing where
+ * the memory is stream-ordered (documented): what the host has not seen the end of races with it.
  */
 #include "sim.h"
 
@@ -70,6 +70,19 @@ static CUresult host_alloc(CUcontext ctx, size_t size, enum sim_kind kind, unsig
     return CUDA_SUCCESS;
 }
 
+/* The current context, from which memory may be taken. */
+static CUresult current_for_memory(CUcontext *ctx)
+{
+    CUresult result = sim_ctx_current(ctx);
+    if (result == CUDA_SUCCESS)
+        result = sim_capture_unsafe(*ctx);
+    if (result == CUDA_SUCCESS) {
+        sim_ctx_wait_for_frees(*ctx);
+        result = sim_ctx_current(ctx);
+    }
+    return result;
+}
+
 static CUresult alloc(CUdeviceptr *out, size_t size)
 {
     if (out == NULL)
@@ -83,9 +96,7 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
                      ? ctx->owner->sticky
                      : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        result = sim_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_unsafe(ctx);
+        result = current_for_memory(&ctx);
     struct sim_range *range;
     if (result == CUDA_SUCCESS)
         result = sim_memory_alloc(ctx, size, SIM_ALLOC, &range);
@@ -125,9 +136,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int f
         return CUDA_ERROR_INVALID_VALUE;
     sim_lock();
     CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_unsafe(ctx);
+    CUresult result = current_for_memory(&ctx);
     struct sim_range *range;
     if (result == CUDA_SUCCESS)
         result = host_alloc(ctx, size, SIM_MANAGED, flags, &range);
@@ -166,7 +175,7 @@ static CUresult mem_free(CUdeviceptr address)
     if (result == CUDA_SUCCESS) {
         unsigned long long id = range->id;
         if (range->kind != SIM_ASYNC)
-            sim_ctx_wait_all(range->ctx);
+            sim_ctx_wait_to_free(range->ctx);
         /* Two frees of one pointer at once: the second finds it gone. */
         range = freeable(address);
         if (range == NULL || range->id != id) {
@@ -295,9 +304,7 @@ static CUresult pinned(void **out, size_t size, unsigned flags)
     }
     sim_lock();
     CUcontext ctx;
-    CUresult result = sim_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_unsafe(ctx);
+    CUresult result = current_for_memory(&ctx);
     struct sim_range *range;
     if (result == CUDA_SUCCESS)
         result = host_alloc(ctx, size, SIM_HOST, flags, &range);

@@ -2,6 +2,8 @@
 #include "kernels.h"
 #include "selftest.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -247,9 +249,81 @@ static void test_graph(void)
     OK(cuMemAlloc(&p, sizeof host));
 }
 
+static CUcontext primary;
+static _Atomic bool freed;
+
+static void *free_it(void *address)
+{
+    OK(cuCtxSetCurrent(primary));
+    OK(cuMemFree((CUdeviceptr)(uintptr_t)address));
+    freed = true;
+    return NULL;
+}
+
+/* What a thread may do while another one's free waits for work of 200 ms, and what waits along. */
+static void test_waiting_frees(void)
+{
+    CUdeviceptr other, more;
+    CUstream busy, mine, fresh;
+    CUevent event;
+    void *pinned;
+    pthread_t thread;
+
+    primary = start();
+    OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&mine, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, 0));
+    OK(cuMemAlloc(&other, sizeof host));
+    for (int what = 0; what < 9; what++) {
+        OK(cuMemAlloc(&p, sizeof host));
+        OK(cuLaunchHostFunc(busy, sleep_ms, (void *)200));
+        freed = false;
+        CHECK(pthread_create(&thread, NULL, free_it, (void *)(uintptr_t)p) == 0);
+        usleep(50000);
+        switch (what) {
+        case 0:
+            OK(cuStreamQuery(mine));
+            break;
+        case 1:
+            OK(cuStreamSynchronize(mine));
+            break;
+        case 2:
+            OK(cuMemAllocAsync(&more, 512, mine));
+            break;
+        case 3:
+            OK(cuStreamWriteValue32(mine, other, 1, 0));
+            break;
+        case 4:
+            OK(cuMemsetD8Async(other, 1, sizeof host, mine));
+            break;
+        case 5:
+            OK(cuMemAlloc(&more, 512));
+            break;
+        case 6:
+            OK(cuEventRecord(event, mine));
+            break;
+        case 7:
+            OK(cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
+            break;
+        default:
+            OK(cuMemHostAlloc(&pinned, 512, 0));
+        }
+        if (what >= 4)
+            OK(cuStreamQuery(busy));
+        else
+            CHECK(!freed);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
 const struct test selftest_order[] = {
-    {"graph", test_graph},     {"legacy_order", test_legacy_order},
-    {"events", test_events},   {"context_events", test_context_events},
-    {"values", test_values},   {"vmm", test_vmm},
-    {"kernels", test_kernels}, {NULL, NULL},
+    {"graph", test_graph},
+    {"legacy_order", test_legacy_order},
+    {"events", test_events},
+    {"context_events", test_context_events},
+    {"values", test_values},
+    {"vmm", test_vmm},
+    {"kernels", test_kernels},
+    {"waiting_frees", test_waiting_frees},
+    {NULL, NULL},
 };

@@ -333,6 +333,7 @@ struct CUctx_st {
     bool unseen;               /* ops finished that the host clock has not joined yet */
     struct sim_op *barrier;    /* cuCtxWaitEvent: all later work waits for it */
     unsigned capturing;        /* streams of this context in capture */
+    unsigned freeing;          /* threads whose cuMemFree waits for work */
     uint32_t peers;            /* bit per visible device: cuCtxEnablePeerAccess */
     CUevent events;            /* live ones */
     CUcontext next;            /* all contexts */
@@ -524,6 +525,12 @@ void sim_op_wait(struct sim_op *op);
 struct sim_op *sim_ctx_marker(CUcontext ctx);
 /* What cuMemFree does: waits for all work of the context submitted so far. */
 void sim_ctx_wait_all(CUcontext ctx);
+/* The same for plain memory. Meanwhile other threads submit nothing to the context, take nothing
+ * from it and make no streams (measured; they may ask and wait, take stream-ordered memory and write
+ * and await values). */
+void sim_ctx_wait_to_free(CUcontext ctx);
+/* Waits until nobody frees so. */
+void sim_ctx_wait_for_frees(CUcontext ctx);
 CUresult sim_stream_wait(CUstream stream); /* sticky error of the context afterwards */
 void sim_stream_op_done(CUstream stream, struct sim_op *op); /* lets a destroyed stream go */
 void sim_streams_context_gone(CUcontext ctx); /* idle; its streams and events become invalid */

@@ -180,6 +180,8 @@ CUresult sim_submit(CUstream stream, struct sim_work *work, struct sim_op **out)
     if (out != NULL)
         *out = NULL;
     CUresult result = CUDA_SUCCESS;
+    if (work->kind == SIM_W_MEMSET || work->kind == SIM_W_COPY || work->kind == SIM_W_KERNEL)
+        sim_ctx_wait_for_frees(stream->ctx);
     if (sim_capturing(stream))
         return sim_capture_work(stream, work);
     if (stream->null_stream && stream->ctx->capturing > 0)
@@ -239,6 +241,10 @@ static CUresult create(CUstream *out, unsigned flags, int priority)
     sim_lock();
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        sim_ctx_wait_for_frees(ctx);
+        result = sim_ctx_current(&ctx);
+    }
     if (result == CUDA_SUCCESS) {
         *out = sim_stream_new(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
         (*out)->green = sim_green_current();
