@@ -36,8 +36,7 @@ bool vs_stream_alloc(const struct vs_guard *guard, const struct vs_stream_reques
     struct vs_stream_ref at;
     CUdeviceptr block = 0;
 
-    if (!vs_streams_serve() || address == NULL || request->bytes == 0 ||
-        vs_arena_permitted(guard) != CUDA_SUCCESS ||
+    if (address == NULL || request->bytes == 0 || vs_arena_permitted(guard) != CUDA_SUCCESS ||
         !vs_streams_home(guard, request->stream, request->per_thread, true, &at)) {
         return false;
     }
@@ -184,7 +183,7 @@ CUresult vs_stream_free(const struct vs_guard *guard, CUdeviceptr address, CUstr
         result = vs_fences_legal(&arena->fences);
     }
     if (result == CUDA_SUCCESS) {
-        number = vs_streams_serve() ? vs_streams_number(guard, arena, stream, per_thread) : 0;
+        number = vs_streams_number(guard, arena, stream, per_thread);
         if (number != 0) {
             vs_count_pool_free(guard, address);
             result = vs_arena_free_block(arena, address, number);

@@ -28,17 +28,6 @@ struct vs_stream_ref {
     uint32_t number;
 };
 
-/* Does the pool serve stream-ordered memory? Not until that has been seen to hold on a GPU, but in
- * builds with -Dstream_ordered=true. */
-static inline bool vs_streams_serve(void)
-{
-#ifdef VS_STREAM_ORDERED
-    return true;
-#else
-    return false;
-#endif
-}
-
 /* Has any stream a number? */
 static inline bool vs_streams_used(void)
 {
