@@ -438,8 +438,18 @@ static bool holds_unseen(struct vs_pool *pool, uint32_t number)
            load(&stream->freed) > load(&stream->seen);
 }
 
-/* The numbers of the streams that hold memory which nobody has seen free: a bit each. */
-static uint64_t unseen_streams(struct vs_pool *pool)
+/* What it freed may all have been handed on, to streams that come after it; until it is seen its
+ * number cannot be another's. */
+static bool holds_number(struct vs_pool *pool, uint32_t number)
+{
+    const struct vs_stream *stream = stream_at(pool, number);
+    return atomic_load(&stream->state) == STREAM_ENDED &&
+           load(&stream->freed) > load(&stream->seen);
+}
+
+/* The numbers of the streams that hold memory which nobody has seen free: a bit each. ended: and of
+ * those that hold nothing but their number. */
+static uint64_t unseen_streams(struct vs_pool *pool, bool ended)
 {
     uint64_t bits = 0;
     if (pool->stream_count == 0) {
@@ -448,7 +458,8 @@ static uint64_t unseen_streams(struct vs_pool *pool)
     pool_lock(pool);
     vs_streams_look(pool);
     for (uint32_t i = 1; i <= pool->stream_count; i++) {
-        bits |= holds_unseen(pool, i) ? UINT64_C(1) << (i - 1) : 0;
+        bool meant = holds_unseen(pool, i) || (ended && holds_number(pool, i));
+        bits |= meant ? UINT64_C(1) << (i - 1) : 0;
     }
     pool_unlock(pool);
     return bits;
@@ -457,7 +468,7 @@ static uint64_t unseen_streams(struct vs_pool *pool)
 int vs_streams_poll(struct vs_pool *pool, uint32_t but)
 {
     int any = 0;
-    for (uint64_t bits = unseen_streams(pool); bits; bits &= bits - 1) {
+    for (uint64_t bits = unseen_streams(pool, true); bits; bits &= bits - 1) {
         uint32_t number = (uint32_t)__builtin_ctzll(bits) + 1;
         if (number == but) {
             continue;
@@ -520,7 +531,7 @@ int vs_streams_order(struct vs_pool *pool, const struct vs_want *want)
 
 int vs_streams_wait(struct vs_pool *pool, bool hasty)
 {
-    for (uint64_t bits = unseen_streams(pool); bits; bits &= bits - 1) {
+    for (uint64_t bits = unseen_streams(pool, false); bits; bits &= bits - 1) {
         uint32_t number = (uint32_t)__builtin_ctzll(bits) + 1, fence;
         struct vs_stream *stream = stream_at(pool, number);
         int rc = close_stream(pool, number, false);

@@ -305,6 +305,30 @@ static void numbers_run_out(void **state)
     end();
 }
 
+/* A stream that has ended, and whose memory others were handed behind its fence, holds nothing but
+ * its number. */
+static void numbers_come_back(void **state)
+{
+    (void)state;
+    EACH_BACKING(i)
+    {
+        uint32_t number, found = 0;
+
+        begin(both[i], 32 * MIB);
+        number = world.stream[0].number;
+        take_and_drop(0, 24 * MIB);
+        world_stream_end(&world, 0);
+        take(1, 24 * MIB);
+        assert_int_equal(world.stream_asked.orders, 1);
+        finish_all();
+        for (uint32_t n = STREAMS; n <= VS_POOL_STREAMS; n++) {
+            found = vs_pool_stream_begin(world.pool, true);
+        }
+        assert_int_equal(found, number);
+        end();
+    }
+}
+
 /* More fences than a stream has, none of them passed: nobody waits for that, and nothing is lost.
  */
 static void fences_run_out(void **state)
@@ -487,6 +511,7 @@ int main(void)
         cmocka_unit_test(unmapping_waits_to_be_seen),
         cmocka_unit_test(streams_end),
         cmocka_unit_test(numbers_run_out),
+        cmocka_unit_test(numbers_come_back),
         cmocka_unit_test(fences_run_out),
         cmocka_unit_test(idle_memory_is_kept),
         cmocka_unit_test(decay_asks),
