@@ -260,7 +260,9 @@ int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units, enum v
         vs_block_release(pool, number, BLOCK_FREE);
         return rc;
     }
-    block->stream = 0;
+    if (state != BLOCK_RUN) { /* a run may be given back before anybody has used it */
+        block->stream = 0;
+    }
     block->turn = 0;
     vs_pool_live(pool, (int64_t)block_bytes(block));
     pool->allocs++;

@@ -58,7 +58,7 @@ struct vs_block {
     uint32_t spare; /* the table's link while unused */
     uint32_t units;
     uint64_t address;
-    uint64_t epoch;       /* PENDING, VIEW: of its free. FREE and a stream's: its stamp */
+    uint64_t epoch;       /* PENDING, VIEW: of its free. FREE, RUN and a stream's: its stamp */
     uint32_t prev, next;  /* by address; 0 = end of the zone, or of the driver's allocation */
     uint32_t left, right; /* FREE and HOLE: the tree; PENDING: left is the queue's link */
     uint32_t key;         /* in the tree. FREE: units. HOLE: with the FREE blocks beside it */
@@ -77,7 +77,8 @@ struct vs_block {
     uint8_t owner;  /* RUN of the middle zone: its heap + 1 (spans.h) */
     uint8_t stale;  /* a HOLE whose key does not follow its neighbours for now */
     uint8_t lost;   /* a VIEW that could neither be made nor unmapped */
-    uint8_t stream; /* PENDING, FREE, BUSY, VIEW: on which it was freed; 0: anybody's (streams.h) */
+    uint8_t stream; /* PENDING, FREE, BUSY, VIEW: on which it was freed; 0: anybody's (streams.h).
+                     * RUN: before it was one */
 };
 _Static_assert(sizeof(struct vs_block) == 64, "one line of the cache");
 
@@ -148,7 +149,7 @@ struct vs_run {
     uint64_t waiting_epoch[2];
     uint64_t last;    /* epoch of the last free in it */
     uint64_t crossed; /* freed, on a stream that is not the run's own (streams.h) */
-    uint64_t stamp;   /* of a stream's run: of the last free on the stream */
+    uint64_t stamp;   /* of a stream's run: of the last free on the stream; 0: none so far */
 };
 
 struct vs_class {

@@ -188,8 +188,11 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
     pool_lock(pool);
     vs_pages_freed(pool, block->address, block_bytes(block), run->last);
     vs_pool_live(pool, -(int64_t)block_bytes(block));
-    block->stream = heap->stream;
-    block->stamp = run->stamp;
+    if (run->stamp) {
+        block->stream = heap->stream;
+    }
+    /* Without a free on the stream perhaps nobody ever had a slot of it: it is what it was. */
+    block->stamp = run->stamp ? run->stamp : block->epoch;
     vs_block_defer(pool, run->block, run->last);
     if (heap->stream) {
         vs_blocks_drain(pool);
@@ -201,7 +204,6 @@ static void drop_run(struct vs_pool *pool, struct vs_heap *heap, uint32_t number
 /* Makes a run of a block that came from the zone. */
 static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, uint32_t block)
 {
-    uint64_t stamp = heap->stream ? vs_stream_stamp(pool, heap->stream) : 0;
     pool_lock(pool);
     uint32_t number = vs_table_take(&pool->runs, &pool->ops, pool->world);
     uint64_t bytes = block_bytes(block_at(pool, block)), address = block_at(pool, block)->address;
@@ -211,8 +213,6 @@ static int add_run(struct vs_pool *pool, struct vs_heap *heap, unsigned class_, 
             vs_table_give(&pool->runs, number);
         }
         vs_pool_live(pool, -(int64_t)bytes);
-        block_at(pool, block)->stream = heap->stream;
-        block_at(pool, block)->epoch = stamp;
         vs_block_release(pool, block, BLOCK_FREE);
         pool_unlock(pool);
         return rc;

@@ -124,6 +124,40 @@ static void anybody_has_what_is_seen(void **state)
     }
 }
 
+/* A run that was made of a stream's own memory, and of which nobody had a slot: while it was made
+ * one of another run became free, and that came first. When it is given back the stream's work is
+ * as unfinished as before. */
+static void unused_runs_are_as_they_were(void **state)
+{
+    static const uint64_t kib = 1024;
+
+    (void)state;
+    EACH_BACKING(i)
+    {
+        uint64_t full[8], start;
+
+        begin(both[i], 2 * MIB);
+        for (size_t n = 0; n < sizeof(full) / sizeof(full[0]); n++) {
+            full[n] = take(0, 64 * kib);
+        }
+        take(0, 56 * kib);
+        take(0, 44 * kib);
+        world_depend(&world, 1, 0, true);
+        drop(full[0], 1);
+        run(1, false);
+        start = take(0, 32 * kib); /* with this run the page is full */
+        use(start, 0);
+        drop(start, 0);
+        run(0, false);
+        assert_int_equal(take(0, 64 * kib), full[0]);
+        assert_true(world.stream[0].done < world.stream[0].last);
+        world_stream_end(&world, 0);
+        check();
+        take(PLAIN, 32 * kib);
+        end();
+    }
+}
+
 /* What the program waits for itself needs nobody else. */
 static void the_program_waits(void **state)
 {
@@ -505,6 +539,7 @@ int main(void)
         cmocka_unit_test(near_the_cap_frees_get_fences),
         cmocka_unit_test(another_stream_comes_after),
         cmocka_unit_test(anybody_has_what_is_seen),
+        cmocka_unit_test(unused_runs_are_as_they_were),
         cmocka_unit_test(the_program_waits),
         cmocka_unit_test(marks_are_moments),
         cmocka_unit_test(marks_outlive_streams),
