@@ -413,8 +413,12 @@ static int poll_stream(struct vs_pool *pool, uint32_t number)
     struct vs_stream *stream = stream_at(pool, number);
     uint64_t start = load(&stream->seen), from = start + 1;
     uint32_t fence;
-    if (stream->covered && vs_epochs_seen(&pool->epochs) >= stream->covered) {
-        saw(pool, number, load(&stream->freed));
+    pool_lock(pool); /* the number may be another stream's by now, and that is not covered */
+    bool over = stream->covered && vs_epochs_seen(&pool->epochs) >= stream->covered;
+    uint64_t covers = stream->covers;
+    pool_unlock(pool);
+    if (over) {
+        saw(pool, number, covers);
     }
     for (uint64_t epoch; (epoch = find_fence(pool, stream, from, true, &fence)) != 0;
          from = epoch + 1) {
@@ -637,7 +641,10 @@ void vs_pool_stream_end(struct vs_pool *pool, uint32_t number)
     if (close_stream(pool, number, true) != 0 && stream->own) {
         /* No fence could be had: the context's own covers it, whatever becomes of the stream. */
         uint64_t epoch = vs_epochs_begin_free(&pool->epochs);
+        pool_lock(pool);
         stream->covered = epoch;
+        stream->covers = load(&stream->freed);
+        pool_unlock(pool);
         vs_epochs_freed(&pool->epochs, epoch);
     }
     atomic_store(&stream->state, STREAM_ENDED);

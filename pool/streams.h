@@ -40,7 +40,8 @@ struct vs_stream {
     _Atomic uint32_t state; /* enum vs_stream_state */
     bool own;               /* the fences of the pool's context cover its work */
     uint64_t inexact;       /* fences for stamps up to this one are not exact */
-    uint64_t covered;       /* ended without a fence: the context's epoch that covers it */
+    uint64_t covered;       /* ended without a fence: the context's epoch that covers it; or 0 */
+    uint64_t covers;        /* the last stamp of those that it covers */
     struct {
         uint64_t epoch;
         uint64_t exact_after; /* for stamps after this one it is exact */
