@@ -262,15 +262,20 @@ def a_refused_end_changes_nothing():
 
 @test
 def threads_and_resets():
+    """A reset between retaining a context and making it current refuses the latter: the next turn tries
+    again."""
     for backing in BACKINGS:
         said("""
             start(); stop = False
+            def enter():
+                context = vp(); ok(cu.cuDevicePrimaryCtxRetain(C.byref(context), 0))
+                cu.cuCtxSetCurrent(context)
             def work():
-                cu.cuCtxSetCurrent(use(0))
+                enter()
                 while not stop:
                     r, p = try_alloc(40000)
                     if r == 0: free(p)
-                    else: cu.cuCtxSetCurrent(use(0))
+                    else: enter()
             ts = [threading.Thread(target=work) for _ in range(4)]
             for t in ts: t.start()
             for _ in range(50): cu.cuDevicePrimaryCtxReset_v2(0); time.sleep(0.002)
