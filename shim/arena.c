@@ -1,19 +1,18 @@
 /*
- * Arenas (see arena.h and arena_inner.h): the table of them, finding one, and their ends.
+ * Arenas (see arena.h and arena_inner.h): the table of them, and finding one. Their ends:
+ * arena_end.c.
  *
  * Finding the thread's arena is a few loads: it is noted with the thread's place, and forgotten
- * with it (place.h). Finding the arena of an address is two loads in the map. Making one and ending
- * one are slow, and rare.
+ * with it (place.h). Finding the arena of an address is two loads in the map. Making one is slow,
+ * and rare.
  */
 #include "report/sys.h"
 #include "shim/arena_inner.h"
 #include "shim/arm.h"
 #include "shim/decisions.h"
-#include "shim/fence_copies.h"
 #include "shim/gone.h"
 #include "shim/process.h"
 #include "shim/say.h"
-#include "shim/streams.h"
 #include "shim/test_faults.h"
 
 __thread struct vs_arena_thread vs_arena_here __attribute__((tls_model("initial-exec")));
@@ -27,13 +26,13 @@ uint32_t vs_arena_lane_new(void)
     return vs_arena_here.number;
 }
 
-static uint64_t deadline(void)
+uint64_t vs_arena_deadline(void)
 {
     return vs_sys_clock(CLOCK_MONOTONIC) + VS_ARENA_PATIENCE_MS * UINT64_C(1000000);
 }
 
 /* False when the time is over. */
-static bool nap(uint64_t until)
+bool vs_arena_nap(uint64_t until)
 {
     const struct timespec moment = {.tv_nsec = 50000};
 
@@ -55,6 +54,16 @@ static long membarrier(int command)
 
 /* Of <linux/membarrier.h>, which may be older than the kernel. */
 enum { BARRIER_EXPEDITED = 8, BARRIER_REGISTER = 16 };
+
+/* After the state was changed, by an exchange that is a barrier here: from here on a user is seen
+ * in its count, or sees the state. Users that have a lane of their own make no barrier; the kernel
+ * makes it for them. */
+void vs_arenas_see_users(const struct vs_arenas *arenas)
+{
+    if (arenas->one_sided) {
+        membarrier(BARRIER_EXPEDITED);
+    }
+}
 
 /* A thread that has ended leaves its id behind; who has got that since has got the lane. */
 static bool take_lane(_Atomic int32_t *owner, int32_t self, int32_t process)
@@ -98,7 +107,7 @@ void vs_arena_leave(struct vs_arena *arena)
 /* ---- making ---------------------------------------------------------------------------------- */
 
 /* The table of this process, made where there is none. */
-static struct vs_arenas *arenas_here(void)
+struct vs_arenas *vs_arenas_here(void)
 {
     struct vs_arenas *arenas = vs_arenas_now(), *expected = NULL;
 
@@ -122,7 +131,7 @@ static struct vs_arenas *arenas_here(void)
     return arenas;
 }
 
-static struct vs_arena *of_identity(struct vs_arenas *arenas, uint64_t identity)
+struct vs_arena *vs_arena_of_identity(struct vs_arenas *arenas, uint64_t identity)
 {
     uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
 
@@ -161,7 +170,7 @@ static enum found place_for(struct vs_arenas *arenas, CUcontext handle, uint64_t
 
     vs_lock_take(&arenas->making);
     count = arenas->count;
-    arena = of_identity(arenas, identity);
+    arena = vs_arena_of_identity(arenas, identity);
     if (arena == NULL && is_ending(arenas, handle)) {
         vs_lock_drop(&arenas->making);
         return ENDING;
@@ -203,7 +212,7 @@ static enum found place_for(struct vs_arenas *arenas, CUcontext handle, uint64_t
     return found;
 }
 
-static void give_place_back(struct vs_arena *arena)
+void vs_arena_place_back(struct vs_arena *arena)
 {
     atomic_store_explicit(&arena->identity, 0, memory_order_relaxed);
     atomic_store_explicit(&arena->state, VS_ARENA_FREE, memory_order_release);
@@ -264,7 +273,7 @@ static bool make(struct vs_arena *arena, const struct vs_guard *guard, CUcontext
     if (arena->pool == NULL) {
         vs_fences_fini(&arena->fences, true);
         atomic_store(&arena->charge->seen, first ? 0 : 1);
-        give_place_back(arena);
+        vs_arena_place_back(arena);
         return false;
     }
     vs_arena_count_in(arena);
@@ -339,7 +348,7 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
                         struct vs_arena **out)
 {
     struct vs_place place = note->place;
-    struct vs_arenas *arenas = arenas_here();
+    struct vs_arenas *arenas = vs_arenas_here();
     struct vs_arena *arena = NULL;
 
     *out = NULL;
@@ -359,7 +368,7 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
         break;
     case TO_BE_MADE:
         if (!answers(&guard->driver->real)) {
-            give_place_back(arena);
+            vs_arena_place_back(arena);
             return 0;
         }
         if (!make(arena, guard, note->owner, place.device)) {
@@ -378,8 +387,8 @@ static int find_or_make(const struct vs_guard *guard, struct vs_place_note *note
         break;
     }
     if (arena == NULL) {
-        *until = *until == 0 ? deadline() : *until;
-        return nap(*until) ? 1 : 0;
+        *until = *until == 0 ? vs_arena_deadline() : *until;
+        return vs_arena_nap(*until) ? 1 : 0;
     }
     note->about = arena;
     *out = arena;
@@ -463,9 +472,9 @@ struct vs_arena *vs_arena_of_address(CUdeviceptr address)
             return arena;
         }
         /* Its context is about to end, or to stay: then there is an answer soon. */
-        until = until == 0 ? deadline() : until;
+        until = until == 0 ? vs_arena_deadline() : until;
         if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_DEAD ||
-            !nap(until)) {
+            !vs_arena_nap(until)) {
             return NULL;
         }
     }
@@ -518,146 +527,4 @@ struct vs_place vs_arena_place(const struct vs_arena *arena)
         .context = atomic_load_explicit(&arena->identity, memory_order_relaxed),
         .device = arena->device,
     };
-}
-
-/* ---- the end of a context -------------------------------------------------------------------- */
-
-/* After the state was changed, by an exchange that is a barrier here: from here on a user is seen
- * in its count, or sees the state. Users that have a lane of their own make no barrier; the kernel
- * makes it for them. */
-static void see_users(const struct vs_arenas *arenas)
-{
-    if (arenas->one_sided) {
-        membarrier(BARRIER_EXPEDITED);
-    }
-}
-
-static uint32_t users_of(struct vs_arena *arena)
-{
-    uint32_t users = 0;
-
-    for (unsigned i = 0; i < VS_ARENA_LANES; i++) {
-        users += atomic_load_explicit(&arena->lanes[i].users, memory_order_seq_cst);
-    }
-    return users;
-}
-
-/* A handle in the list of those whose context ends: *from becomes *to. */
-static void change_ending(CUcontext from, CUcontext to)
-{
-    struct vs_process_page *page = vs_process_page();
-    struct vs_arenas *arenas =
-        atomic_load_explicit(&page->pool_on, memory_order_relaxed) ? arenas_here() : NULL;
-
-    if (arenas == NULL) {
-        return;
-    }
-    vs_lock_take(&arenas->making);
-    for (unsigned i = 0; i < VS_ARENA_ENDING; i++) {
-        if (arenas->ending[i] == from) {
-            arenas->ending[i] = to;
-            break;
-        }
-    }
-    vs_lock_drop(&arenas->making);
-}
-
-void vs_arena_context_ends(CUcontext handle)
-{
-    if (handle != NULL) {
-        change_ending(NULL, handle);
-    }
-}
-
-void vs_arena_context_ended(CUcontext handle)
-{
-    if (handle != NULL) {
-        change_ending(handle, NULL);
-    }
-}
-
-struct vs_arena *vs_arena_context_goes(uint64_t identity)
-{
-    struct vs_arenas *arenas = vs_arenas_now();
-    uint64_t until = deadline();
-    struct vs_arena *arena;
-    uint32_t state = VS_ARENA_ALIVE;
-
-    do {
-        arena = arenas == NULL || identity == 0 ? NULL : of_identity(arenas, identity);
-        if (arena == NULL) {
-            return NULL;
-        }
-        state = VS_ARENA_ALIVE;
-        vs_arena_move_begins(arenas); /* what it holds moves with its context */
-        if (atomic_compare_exchange_strong(&arena->state, &state, VS_ARENA_GOING)) {
-            break;
-        }
-        vs_arena_move_done(arenas);
-        /* Another thread makes it, or ends it as well. */
-    } while (state != VS_ARENA_DEAD && nap(until));
-    if (state != VS_ARENA_ALIVE) {
-        return NULL;
-    }
-    see_users(arenas);
-    until = deadline();
-    while (users_of(arena) != 0) {
-        if (!nap(until)) {
-            atomic_store(&arena->stay, true);
-            break;
-        }
-    }
-    vs_copies_hide(arena->fences.copies);
-    return arena;
-}
-
-/* What the context took along is no longer held; whatever the pool did not say itself. */
-static void settle(struct vs_arena *arena)
-{
-    int64_t reserved = atomic_exchange(&arena->reserved, 0);
-    uint64_t charged = atomic_exchange(&arena->charged, 0);
-
-    atomic_fetch_sub_explicit(&arena->charge->held, charged, memory_order_relaxed);
-    if (reserved != 0 && vs_process_counts()) {
-        vs_ledger_reserved((uint32_t)arena->device, -reserved);
-    }
-}
-
-static void end(struct vs_arena *arena)
-{
-    if (atomic_load(&arena->stay) && users_of(arena) != 0) {
-        /* Somebody waits in there for a context that is gone. Mapped memory stays where it is. */
-        if (arena->backing == VS_POOL_NATIVE) {
-            vs_arena_map_drop(&arena->arenas->map, arena->number);
-            settle(arena);
-        }
-        atomic_store_explicit(&arena->state, VS_ARENA_DEAD, memory_order_release);
-        return;
-    }
-    vs_arena_retire(arena);
-    vs_pool_free_all(arena->pool, true);
-    arena->pool = NULL;
-    vs_streams_arena_gone(arena);
-    vs_fences_fini(&arena->fences, false);
-    vs_arena_map_drop(&arena->arenas->map, arena->number);
-    settle(arena);
-    vs_arena_publish(arena->device);
-    give_place_back(arena);
-}
-
-void vs_arena_context_gone(struct vs_arena *arena)
-{
-    if (arena != NULL) {
-        end(arena);
-        vs_arena_move_done(arena->arenas);
-    }
-}
-
-void vs_arena_context_stays(struct vs_arena *arena)
-{
-    if (arena != NULL) {
-        vs_copies_show(arena->fences.copies);
-        atomic_store_explicit(&arena->state, VS_ARENA_ALIVE, memory_order_seq_cst);
-        vs_arena_move_done(arena->arenas);
-    }
 }

@@ -220,6 +220,22 @@ static inline struct vs_arenas *vs_arenas_now(void)
     return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
 }
 
+/* … made where there is none; NULL: there is no memory for it. */
+struct vs_arenas *vs_arenas_here(void);
+
+/* In whatever state; NULL: there is none. */
+struct vs_arena *vs_arena_of_identity(struct vs_arenas *arenas, uint64_t identity);
+
+/* Nobody knows the arena any more. */
+void vs_arena_place_back(struct vs_arena *arena);
+
+/* After an arena's state was changed, by an exchange that is a barrier here. */
+void vs_arenas_see_users(const struct vs_arenas *arenas);
+
+/* How long others are waited for, in short naps; false: it is over. */
+uint64_t vs_arena_deadline(void);
+bool vs_arena_nap(uint64_t until);
+
 /*
  * Memory moves between the driver and an arena, in the calling thread: around the driver's call and
  * what is charged for it. Whoever wants both sides' figures of one moment (arena_stats.c) looks

@@ -1,5 +1,6 @@
 /*
- * Streams from the inside: what streams.c and stream_fences.c share.
+ * Streams from the inside: what streams.c, stream_ends.c, stream_learn.c and
+ * stream_fences.c share.
  *
  * A slot is what an arena knows of the stream with that number. Who makes a call with what is in it
  * counts himself in first and then looks at the state; who changes it sets the state first and then
@@ -51,6 +52,31 @@ struct vs_streams {
     uint8_t bucket[VS_STREAM_BUCKETS];
     struct vs_stream_slot slot[VS_POOL_STREAMS + 1];
 };
+
+struct vs_stream_key {
+    CUstream stream;
+    CUcontext current; /* default streams; else NULL */
+    uint32_t thread;   /* default streams of threads; else 0 */
+};
+
+/* False: it is a default stream, and no context is current. */
+bool vs_stream_key_of(const struct vs_entries *real, CUstream stream, bool per_thread,
+                      struct vs_stream_key *key);
+
+/* Its number in an arena; 0: none. home: only where its own context's is that arena. */
+uint32_t vs_stream_find(struct vs_arena *arena, const struct vs_stream_key *key, bool home);
+
+/* It is found no more. With the lock. */
+void vs_stream_unlink(struct vs_streams *streams, uint32_t number);
+
+/* Nobody need look for its frees; true: somebody was to. */
+bool vs_stream_unannounce(struct vs_streams *streams, uint32_t number);
+
+void vs_stream_see_users(struct vs_stream_slot *slot);
+void vs_stream_free_events(const struct vs_entries *real, struct vs_stream_slot *slot, bool alive);
+
+/* Ends the default streams of threads that are no more; true: there were some. */
+bool vs_stream_end_dead(struct vs_arena *arena);
 
 /* This thread is about to submit to the streams that it records fences on, so it may as well do
  * that with what is recorded for them. */
