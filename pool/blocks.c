@@ -245,6 +245,16 @@ uint32_t vs_block_release(struct vs_pool *pool, uint32_t number, enum vs_block_s
     return number;
 }
 
+static void served(struct vs_pool *pool, struct vs_block *block)
+{
+    if (block->state != BLOCK_RUN) { /* a run may be given back before anybody has used it */
+        block->stream = 0;
+    }
+    block->turn = 0;
+    vs_pool_live(pool, (int64_t)block_bytes(block));
+    pool->allocs++;
+}
+
 int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units, enum vs_block_state state)
 {
     struct vs_block *block = block_at(pool, number);
@@ -260,13 +270,15 @@ int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units, enum v
         vs_block_release(pool, number, BLOCK_FREE);
         return rc;
     }
-    if (state != BLOCK_RUN) { /* a run may be given back before anybody has used it */
-        block->stream = 0;
-    }
-    block->turn = 0;
-    vs_pool_live(pool, (int64_t)block_bytes(block));
-    pool->allocs++;
+    served(pool, block);
     return 0;
+}
+
+void vs_block_serve_whole(struct vs_pool *pool, uint32_t number)
+{
+    struct vs_block *block = block_at(pool, number);
+    block->state = BLOCK_LIVE;
+    served(pool, block);
 }
 
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch)

@@ -199,6 +199,7 @@ struct vs_pool {
     struct vs_table runs, spans; /* taken and given under `lock` */
 
     struct vs_pool_lock lock __attribute__((aligned(128))); /* guards the rest */
+    uint32_t parked;                                        /* a block; 0: none */
     struct vs_zone zones[ZONES];
     struct vs_table blocks, handles, starts, stretches;
     struct vs_stream *streams[VS_POOL_STREAMS + 1]; /* by number, made at the first use */
@@ -265,9 +266,25 @@ static inline uint64_t page_up(uint64_t address)
     return (address + VS_POOL_PAGE - 1) & ~(VS_POOL_PAGE - 1);
 }
 
-static inline void pool_lock(struct vs_pool *pool)
+/*
+ * The block that was last freed on a stream stays as it is, parked, until somebody looks at the
+ * pool: mostly that is a request of its stream for as much, which takes it back. Everybody else
+ * finds it FREE, for whoever takes the lock lets it go first.
+ */
+void vs_parked_go(struct vs_pool *pool);
+
+/* With whatever is parked. */
+static inline void pool_lock_parked(struct vs_pool *pool)
 {
     vs_pool_lock(&pool->lock, &pool->ops, pool->world);
+}
+
+static inline void pool_lock(struct vs_pool *pool)
+{
+    pool_lock_parked(pool);
+    if (__builtin_expect(pool->parked != 0, 0)) {
+        vs_parked_go(pool);
+    }
 }
 
 static inline void heap_lock(struct vs_pool *pool, struct vs_heap *heap)
@@ -383,6 +400,8 @@ uint32_t vs_block_cut_out(struct vs_pool *pool, uint32_t number, uint64_t start,
  * FREE. */
 int vs_block_serve(struct vs_pool *pool, uint32_t number, uint32_t units,
                    enum vs_block_state state);
+/* … all of it, where it still is what it was when it was LIVE. */
+void vs_block_serve_whole(struct vs_pool *pool, uint32_t number);
 /* PENDING, into the queue, which is in the order of epochs. */
 void vs_block_defer(struct vs_pool *pool, uint32_t number, uint64_t epoch);
 /* All PENDING blocks whose epoch is available become FREE. */

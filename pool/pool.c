@@ -261,8 +261,15 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
     return rc;
 }
 
-/* A block of the middle or large zone, freed on a stream: the stream's at once. The lock is held.
- */
+void vs_parked_go(struct vs_pool *pool)
+{
+    uint32_t number = pool->parked;
+    pool->parked = 0;
+    vs_block_release(pool, number, BLOCK_FREE);
+}
+
+/* A block of the middle or large zone, freed on a stream: the stream's at once. The lock is held,
+ * and nothing is parked. */
 static void free_block_on(struct vs_pool *pool, uint32_t number, uint32_t stream, uint64_t stamp)
 {
     struct vs_block *block = block_at(pool, number);
@@ -273,7 +280,8 @@ static void free_block_on(struct vs_pool *pool, uint32_t number, uint32_t stream
     if (block->view) {
         vs_view_idle(pool, number);
     } else {
-        vs_block_release(pool, number, BLOCK_FREE);
+        block->state = BLOCK_BUSY;
+        pool->parked = number;
     }
 }
 

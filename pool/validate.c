@@ -114,8 +114,13 @@ static int check_block(const struct vs_pool *pool, uint32_t number, struct sums 
     case BLOCK_RUN:
         sums->live += block_bytes(block);
         break;
+    case BLOCK_BUSY: /* by nobody: nobody is in the pool */
+        if (number != pool->parked || !block->stream || block->view) {
+            return 15;
+        }
+        break;
     default:
-        return 15; /* BUSY: somebody is in the pool; UNUSED: linked */
+        return 15; /* UNUSED, but linked */
     }
     if (block->state != BLOCK_HOLE && !block->view) {
         sums->mapped += block_bytes(block);

@@ -249,13 +249,36 @@ static int try_locked(struct vs_pool *pool, const struct vs_want *want, bool ear
     return try_after(pool, want, number);
 }
 
-int vs_zone_try(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
+/* What the stream has just freed is as large as what it wants. The lock is held. */
+static bool try_parked(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
 {
-    pool_lock(pool);
+    struct vs_block *block = block_at(pool, pool->parked);
+    if (block->units != want->units || block->stream != want->stream || block->zone != want->zone ||
+        want->state != BLOCK_LIVE) {
+        return false;
+    }
+    *number = pool->parked;
+    pool->parked = 0;
+    vs_block_serve_whole(pool, *number);
+    return true;
+}
+
+static int try_all(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
+{
+    if (pool->parked) {
+        vs_parked_go(pool);
+    }
     uint32_t fresh = pool->config.faults & VS_POOL_JOIN_FIRST
                          ? vs_blocks_drain_for(pool, ZONE_NONE, 0)
                          : vs_blocks_drain_for(pool, want->zone, want->units);
-    int rc = try_locked(pool, want, early, fresh, number);
+    return try_locked(pool, want, early, fresh, number);
+}
+
+int vs_zone_try(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
+{
+    pool_lock_parked(pool);
+    int rc =
+        pool->parked && try_parked(pool, want, number) ? 0 : try_all(pool, want, early, number);
     if (rc == 0 && remembers(pool, want->zone)) {
         remember(pool, want->units, *number);
     }

@@ -531,10 +531,35 @@ static void captures(void **state)
     }
 }
 
+/* What was freed last stays apart from its neighbours, but for nobody else, and not for long. */
+static void what_was_freed_last_is_like_all(void **state)
+{
+    (void)state;
+    EACH_BACKING(i)
+    {
+        begin(both[i], 8 * MIB);
+        uint64_t a = take(0, MIB), b = take(0, MIB), c = take(0, MIB);
+
+        use(b, 0);
+        drop(b, 0);
+        assert_int_equal(try(0, MIB), b);
+        drop(b, 0);
+        assert_int_equal(vs_pool_free_on(world.pool, b, 0, world.stream[0].number), -EINVAL);
+        assert_int_equal(vs_pool_free(world.pool, b, 0), -EINVAL);
+        assert_int_not_equal(try(PLAIN, MIB), b); /* not seen yet, and there is room */
+        drop(a, 0);
+        a = take(0, 2 * MIB - 512); /* joined with what lay apart */
+        assert_true(a + 2 * MIB - 512 <= c);
+        drop(a, 0);
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_stream_has_it_at_once),
+        cmocka_unit_test(what_was_freed_last_is_like_all),
         cmocka_unit_test(nothing_is_recorded_without_need),
         cmocka_unit_test(near_the_cap_frees_get_fences),
         cmocka_unit_test(another_stream_comes_after),
