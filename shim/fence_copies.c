@@ -126,15 +126,13 @@ void vs_copies_forget(struct vs_fence_copies *copies, const struct vs_entries *r
     vs_lock_drop(&records_lock);
 }
 
-static void swap(struct vs_fence_copies *copies, _Atomic(CUcontext) *from, _Atomic(CUcontext) *to)
+static void swap(_Atomic(CUcontext) *from, _Atomic(CUcontext) *to)
 {
-    if (copies != NULL) {
-        vs_lock_take(&records_lock);
-        atomic_store_explicit(to, atomic_load_explicit(from, memory_order_relaxed),
-                              memory_order_release);
-        atomic_store_explicit(from, NULL, memory_order_release);
-        vs_lock_drop(&records_lock);
-    }
+    vs_lock_take(&records_lock);
+    atomic_store_explicit(to, atomic_load_explicit(from, memory_order_relaxed),
+                          memory_order_release);
+    atomic_store_explicit(from, NULL, memory_order_release);
+    vs_lock_drop(&records_lock);
 }
 
 static bool in_use(struct vs_fence_copies *copies)
@@ -156,16 +154,21 @@ void vs_copies_hide(struct vs_fence_copies *copies)
     const struct timespec nap = {.tv_nsec = 20000};
     uint64_t until;
 
-    swap(copies, &copies->context, &copies->hidden);
-    until = copies == NULL ? 0 : vs_sys_clock(CLOCK_MONOTONIC) + HIDE_NS;
-    while (copies != NULL && in_use(copies) && vs_sys_clock(CLOCK_MONOTONIC) < until) {
+    if (copies == NULL) {
+        return;
+    }
+    swap(&copies->context, &copies->hidden);
+    until = vs_sys_clock(CLOCK_MONOTONIC) + HIDE_NS;
+    while (in_use(copies) && vs_sys_clock(CLOCK_MONOTONIC) < until) {
         VS_SYS(SYS_nanosleep, &nap, NULL);
     }
 }
 
 void vs_copies_show(struct vs_fence_copies *copies)
 {
-    swap(copies, &copies->hidden, &copies->context);
+    if (copies != NULL) {
+        swap(&copies->hidden, &copies->context);
+    }
 }
 
 static struct vs_fence_copies *record_of(CUcontext context)
