@@ -11,6 +11,7 @@
 
 #define TURN 16u
 #define TURNS_TO_COLLECT (1024u * TURN)
+#define WAITS_TO_COLLECT 32
 #define QUIET_TICKS 4
 
 _Static_assert(offsetof(struct vs_gauges, pool_live) + sizeof(struct vs_gauge) -
@@ -111,7 +112,7 @@ static void move_live(struct vs_gauges *gauges, uint32_t kind, int64_t bytes, ui
     }
 }
 
-/* The gauges' own part may be below zero while lanes hold the rest. */
+/* Below zero: lanes hold the rest, or their part is not of the same moment. */
 static uint64_t shown(uint64_t now)
 {
     return (int64_t)now > 0 ? now : 0;
@@ -121,7 +122,7 @@ static void sample(const struct vs_gauges *gauges, uint64_t t_ns, struct vs_time
 {
     to->t_ns = t_ns;
     to->live_bytes = shown(load(&gauges->live.now));
-    to->used_bytes = load(&gauges->used.now);
+    to->used_bytes = shown(load(&gauges->used.now));
     to->reserved_bytes = load(&gauges->reserved.now);
 }
 
@@ -134,25 +135,29 @@ static struct vs_timeline_sample less(const struct vs_timeline_sample *after,
         .t_ns = after->t_ns,
         .live_bytes = shown(load(&gauges->live.now) - (uint64_t)live),
         .reserved_bytes = after->reserved_bytes - (uint64_t)reserved,
-        .used_bytes = after->used_bytes - (uint64_t)used,
+        .used_bytes = shown(load(&gauges->used.now) - (uint64_t)used),
     };
 }
 
-/* Who was here last, and how often that changed. Begins collecting where it did too often. */
-static void take_turn(struct vs_gauges *gauges, const struct vs_gauge_change *change)
+/* Who was here last, and how often that changed, or the lock was found held. Begins collecting
+ * where that was too often. */
+static void take_turn(struct vs_gauges *gauges, const struct vs_gauge_change *change, bool waited)
 {
-    if (gauges->last_lane == change->lane) {
+    if (gauges->last_lane == change->lane && !waited) {
         gauges->score -= gauges->score > 0;
         return;
     }
     if (gauges->tick != change->t_ns) {
         gauges->tick = change->t_ns;
         gauges->score = 0;
+        gauges->waits = 0;
     }
+    gauges->score += gauges->last_lane != change->lane ? TURN : 0;
+    gauges->waits += waited;
     gauges->last_lane = (uint16_t)change->lane;
-    gauges->score += TURN;
-    if (gauges->score >= TURNS_TO_COLLECT) {
+    if (gauges->score >= TURNS_TO_COLLECT || gauges->waits >= WAITS_TO_COLLECT) {
         gauges->score = 0;
+        gauges->waits = 0;
         gauges->several = 1;
         gauges->quiet = 0;
         set_collecting(gauges, 1);
@@ -185,25 +190,29 @@ static void drain(struct vs_gauges *gauges, uint64_t t_ns)
         struct vs_gauge_lane *lane = &gauges->lane[i];
         vs_lock_take(&lane->lock);
         vs_lock_take(&gauges->lock);
-        if (!is_collecting(gauges)) {
-            move_live(gauges, VS_KIND_POOL, (int64_t)load(&lane->held), t_ns);
-            store(&lane->held, 0);
+        for (uint32_t kind = 0; kind < VS_KIND_COUNT && !is_collecting(gauges); kind++) {
+            move_live(gauges, kind, (int64_t)load(&lane->held[kind]), t_ns);
+            store(&lane->held[kind], 0);
         }
         vs_lock_drop(&gauges->lock);
         vs_lock_drop(&lane->lock);
     }
 }
 
-static void exact(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+/* waited: the lock was found held once already. */
+static void exact(struct vs_gauges *gauges, const struct vs_gauge_change *change, bool waited,
                   struct vs_timeline *timeline, uint32_t device)
 {
     struct vs_timeline_sample before, after;
     int64_t bytes = change_of(change);
-    vs_lock_take(&gauges->lock);
+    if (!vs_lock_try(&gauges->lock)) {
+        waited = true;
+        vs_lock_wait(&gauges->lock);
+    }
     move_live(gauges, change->kind, bytes, change->t_ns);
     count(&gauges->calls, change);
-    if (change->kind == VS_KIND_POOL && !is_collecting(gauges)) {
-        take_turn(gauges, change);
+    if (!is_collecting(gauges)) {
+        take_turn(gauges, change, waited);
     }
     bool quiet = vs_timeline_quiet(timeline, device, change->t_ns, shown(load(&gauges->live.now)));
     if (!quiet) {
@@ -226,38 +235,38 @@ static bool pass_on(struct vs_gauges *gauges, struct vs_gauge_lane *lane,
     int64_t rest = held < 0 || held > VS_GAUGE_BAND ? VS_GAUGE_BAND / 2 : held;
     bool ended = false;
     vs_lock_take(&gauges->lock);
-    store(&lane->held, (uint64_t)rest);
-    move_live(gauges, VS_KIND_POOL, held - rest, change->t_ns);
+    store(&lane->held[change->kind], (uint64_t)rest);
+    move_live(gauges, change->kind, held - rest, change->t_ns);
     if (lane->tick != change->t_ns) {
         lane->tick = change->t_ns;
         ended = begin_tick(gauges, change);
     }
     sample(gauges, change->t_ns, &after);
-    before = less(&after, gauges, held - rest, 0, 0);
+    before = less(&after, gauges, held - rest, charged(change->kind) ? held - rest : 0, 0);
     vs_lock_drop(&gauges->lock);
     vs_timeline_event(timeline, device, &before, &after);
     return ended;
 }
 
-void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
-                    struct vs_timeline *timeline, uint32_t device)
+static void move_somewhere(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                           bool waited, struct vs_timeline *timeline, uint32_t device)
 {
-    if (change->kind != VS_KIND_POOL || !is_collecting(gauges)) {
-        exact(gauges, change, timeline, device);
+    if (!is_collecting(gauges)) {
+        exact(gauges, change, waited, timeline, device);
         return;
     }
     struct vs_gauge_lane *lane = &gauges->lane[change->lane];
     vs_lock_take(&lane->lock);
     if (!is_collecting(gauges)) {
         vs_lock_drop(&lane->lock);
-        exact(gauges, change, timeline, device);
+        exact(gauges, change, waited, timeline, device);
         return;
     }
-    int64_t held = (int64_t)load(&lane->held) + change_of(change);
+    int64_t held = (int64_t)load(&lane->held[change->kind]) + change_of(change);
     count(&lane->calls, change);
     bool ended = false;
     if (held >= 0 && held <= VS_GAUGE_BAND && lane->tick == change->t_ns) {
-        store(&lane->held, (uint64_t)held);
+        store(&lane->held[change->kind], (uint64_t)held);
     } else {
         ended = pass_on(gauges, lane, change, held, timeline, device);
     }
@@ -267,15 +276,29 @@ void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *chan
     }
 }
 
+void vs_gauges_live(struct vs_gauges *gauges, const struct vs_gauge_change *change,
+                    struct vs_timeline *timeline, uint32_t device)
+{
+    move_somewhere(gauges, change, false, timeline, device);
+}
+
+enum at_once { DONE, NOT_AT_ONCE, WAIT };
+
 /*
- * exact() and take_turn() for the case that nearly every call is: the same lane as before, and
- * nothing that the timeline wants to know. False: not this case, and nothing was done.
+ * exact() and take_turn() for the case that nearly every call is: the lock is free, the same lane
+ * as before, and nothing that the timeline wants to know. Else nothing was done; WAIT: the lock is
+ * held.
  */
-__attribute__((always_inline)) static inline bool
+__attribute__((always_inline)) static inline enum at_once
 at_once(struct vs_gauges *gauges, bool is_alloc, uint64_t bytes, uint64_t t_ns, uint32_t lane,
         const struct vs_timeline *timeline, uint32_t device)
 {
-    vs_lock_take(&gauges->lock);
+    if (__builtin_expect(is_collecting(gauges), 0)) {
+        return NOT_AT_ONCE;
+    }
+    if (__builtin_expect(!vs_lock_try(&gauges->lock), 0)) {
+        return WAIT;
+    }
     uint64_t live = load(&gauges->live.now) + (is_alloc ? bytes : -bytes);
     uint64_t pool = load(&gauges->pool_live.now) + (is_alloc ? bytes : -bytes);
     if (__builtin_expect(is_collecting(gauges) || gauges->last_lane != lane ||
@@ -284,7 +307,7 @@ at_once(struct vs_gauges *gauges, bool is_alloc, uint64_t bytes, uint64_t t_ns, 
                              !vs_timeline_quiet(timeline, device, t_ns, shown(live)),
                          0)) {
         vs_lock_drop(&gauges->lock);
-        return false;
+        return NOT_AT_ONCE;
     }
     store(&gauges->live.now, live);
     store(&gauges->pool_live.now, pool);
@@ -296,16 +319,17 @@ at_once(struct vs_gauges *gauges, bool is_alloc, uint64_t bytes, uint64_t t_ns, 
         add_to(&gauges->calls.frees, 1);
     }
     vs_lock_drop(&gauges->lock);
-    return true;
+    return DONE;
 }
 
 void vs_gauges_pool_alloc(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns,
                           struct vs_timeline *timeline, uint32_t device)
 {
     uint32_t lane = vs_gauges_lane();
-    if (is_collecting(gauges) || !at_once(gauges, true, bytes, t_ns, lane, timeline, device)) {
+    enum at_once how = at_once(gauges, true, bytes, t_ns, lane, timeline, device);
+    if (how != DONE) {
         struct vs_gauge_change change = {VS_GAUGE_ALLOC, bytes, t_ns, VS_KIND_POOL, lane};
-        vs_gauges_live(gauges, &change, timeline, device);
+        move_somewhere(gauges, &change, how == WAIT, timeline, device);
     }
 }
 
@@ -313,9 +337,10 @@ void vs_gauges_pool_free(struct vs_gauges *gauges, uint64_t bytes, uint64_t t_ns
                          struct vs_timeline *timeline, uint32_t device)
 {
     uint32_t lane = vs_gauges_lane();
-    if (is_collecting(gauges) || !at_once(gauges, false, bytes, t_ns, lane, timeline, device)) {
+    enum at_once how = at_once(gauges, false, bytes, t_ns, lane, timeline, device);
+    if (how != DONE) {
         struct vs_gauge_change change = {VS_GAUGE_FREE, bytes, t_ns, VS_KIND_POOL, lane};
-        vs_gauges_live(gauges, &change, timeline, device);
+        move_somewhere(gauges, &change, how == WAIT, timeline, device);
     }
 }
 
@@ -354,8 +379,9 @@ void vs_gauges_calls(const struct vs_gauges *gauges, struct vs_gauge_totals *tot
     }
 }
 
-uint64_t vs_gauges_live_now(struct vs_gauges *gauges, bool at_end, uint64_t *pool_live)
+void vs_gauges_read(struct vs_gauges *gauges, bool at_end, struct vs_gauges_now *now)
 {
+    uint64_t live = 0, used = 0, pool = 0;
     bool locked = true;
     if (at_end) {
         locked = vs_lock_take_at_end(&gauges->lock);
@@ -363,17 +389,21 @@ uint64_t vs_gauges_live_now(struct vs_gauges *gauges, bool at_end, uint64_t *poo
         vs_lock_take(&gauges->lock);
     }
     /* Nothing moves between lanes and gauges meanwhile. */
-    int64_t held = 0;
-    for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
-        held += (int64_t)load(&gauges->lane[i].held);
+    for (uint32_t kind = 0; kind < VS_KIND_COUNT; kind++) {
+        uint64_t of_kind = 0;
+        for (uint32_t i = 0; i < VS_GAUGE_LANES; i++) {
+            of_kind += load(&gauges->lane[i].held[kind]);
+        }
+        live += of_kind;
+        used += charged(kind) ? of_kind : 0;
+        pool = kind == VS_KIND_POOL ? of_kind : pool;
+        now->by_kind[kind] =
+            shown(load(&gauges->by_kind[kind].now) + (kind == VS_KIND_POOL ? 0 : of_kind));
     }
-    int64_t now = (int64_t)load(&gauges->live.now) + held;
-    int64_t pool = (int64_t)load(&gauges->pool_live.now) + held;
+    now->live = shown(load(&gauges->live.now) + live);
+    now->pool_live = shown(load(&gauges->pool_live.now) + pool);
+    now->used = shown(load(&gauges->used.now) + used);
     if (locked) {
         vs_lock_drop(&gauges->lock);
     }
-    if (pool_live) {
-        *pool_live = pool > 0 ? (uint64_t)pool : 0;
-    }
-    return now > 0 ? (uint64_t)now : 0;
 }

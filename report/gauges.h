@@ -2,21 +2,23 @@
  * The gauges of one device: what is live, in the pools, reserved and charged, now and at the most;
  * and the calls that changed what is live.
  *
- * Changes are made under one lock and are exact. Where several threads allocate pool memory at the
- * same time, that lock's cache line would be what they all wait for; the gauges then *collect*:
- * each thread keeps its changes in its lane and passes on what does not fit a band of
+ * Changes are made under one lock and are exact. Where several threads allocate at the same time,
+ * that lock's cache line would be what they all wait for; the gauges then *collect*: each thread
+ * keeps its changes in its lane, by kind of memory, and passes on what does not fit a band of
  * VS_GAUGE_BAND.
  *
  * What holds, with T = the live bytes as they truly were (every call counted when it was made):
- * - `now`, read by vs_gauges_live_now with nobody else at work, is T.
- * - A lane holds back 0 to VS_GAUGE_BAND bytes that are live, never fewer and never more. So while
- *   collecting no recorded peak is above the highest T, and none is below it by more than
- *   VS_GAUGE_BAND for each lane in use (64 MiB for all).
+ * - `now`, read by vs_gauges_read with nobody else at work, is T.
+ * - A lane holds back 0 to VS_GAUGE_BAND bytes of a kind that are live, never fewer and never more.
+ *   So while collecting no recorded peak is above the highest T, and none is below it by more than
+ *   VS_GAUGE_BAND for each lane and kind in use (64 MiB for all lanes).
  * - Calls and their bytes are counted once each, in the gauges or in a lane: sums are exact.
- * - Otherwise peaks are exact. Collecting begins when lanes take turns within fewer than 17 changes
- *   of each other some 1,000 times in one tick of the coarse clock, and ends after four ticks with
- *   changes of one lane only: threads that work in turns never start it.
- * Only live pool memory is collected: every other change is exact at all times.
+ * - Otherwise peaks are exact. Collecting begins when, in one tick of the coarse clock, lanes take
+ *   turns within fewer than 17 changes of each other some 1,000 times, or find the lock held 32
+ *   times. It ends after four ticks with changes of one lane only: threads that work in turns never
+ *   start it.
+ * Only what is live is collected: what the pools hold, and pinned host memory, is exact at all
+ * times.
  *
  * Lives in the ledger's mapping: no pointers. Lock order: a lane's lock, then the gauges' or the
  * timeline's, which are leaves. Readers need none: every word is whole.
@@ -32,7 +34,7 @@
 #define VS_GAUGE_BAND ((int64_t)4 << 20)
 
 struct vs_gauge {
-    _Atomic uint64_t now; /* of live and pool_live: without what the lanes hold; may be negative */
+    _Atomic uint64_t now; /* without what the lanes hold; may be negative */
     _Atomic uint64_t peak;
 };
 
@@ -45,9 +47,10 @@ struct vs_gauge_calls {
 struct vs_gauge_lane {
     struct vs_lock lock;
     uint32_t spare;
-    uint64_t tick;         /* of its last change */
-    _Atomic uint64_t held; /* live bytes that the gauges do not know of; 0 unless collecting */
+    uint64_t tick; /* of its last change */
     struct vs_gauge_calls calls;
+    _Atomic uint64_t held[VS_KIND_COUNT]; /* live bytes that the gauges do not know of; 0 unless
+                                             collecting */
 } __attribute__((aligned(128)));
 
 struct vs_gauges {
@@ -56,8 +59,8 @@ struct vs_gauges {
     uint16_t last_lane; /* exact: the last to make a change; collecting: the first of this tick */
     uint8_t several;    /* collecting: others were there in this tick */
     uint8_t quiet;      /* … and for so many ticks they were not */
-    uint32_t score;     /* exact: 16 for each turn, less 1 for each change without one */
-    uint32_t spare;
+    uint32_t score;     /* exact: 16 for each turn, less 1 for each change without one … */
+    uint32_t waits;     /* … and how often the lock was found held; in this tick */
     uint64_t tick;
     struct vs_gauge live;
     struct vs_gauge pool_live; /* of live: in the pools */
@@ -122,8 +125,13 @@ struct vs_gauge_totals {
 };
 void vs_gauges_calls(const struct vs_gauges *gauges, struct vs_gauge_totals *totals);
 
-/* Live bytes, with what the lanes hold. At the end of a process it does without the lock where that
- * can't be had. *pool_live, if not NULL: those in the pools. */
-uint64_t vs_gauges_live_now(struct vs_gauges *gauges, bool at_end, uint64_t *pool_live);
+/* What the gauges say now, with what the lanes hold. */
+struct vs_gauges_now {
+    uint64_t live, pool_live, used;
+    uint64_t by_kind[VS_KIND_COUNT];
+};
+
+/* At the end of a process it does without the lock where that can't be had. */
+void vs_gauges_read(struct vs_gauges *gauges, bool at_end, struct vs_gauges_now *now);
 
 #endif

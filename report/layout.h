@@ -19,7 +19,7 @@
 #include "report/timeline.h"
 
 #define VS_LEDGER_MAGIC UINT64_C(0x31474c4d49485356) /* "VSHIMLG1", little endian */
-#define VS_LEDGER_VERSION 2u
+#define VS_LEDGER_VERSION 3u
 #define VS_LEDGER_OOMS 64
 #define VS_LEDGER_NOTES 32
 #define VS_LEDGER_GONE 512 /* a power of two */

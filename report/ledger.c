@@ -248,8 +248,10 @@ void vs_ledger_host_pinned(uint32_t device, int64_t delta)
 void vs_ledger_pool(uint32_t device, const struct vs_ledger_pool_stats *stats)
 {
     struct vs_ledger_pool_stats now = *stats;
+    struct vs_gauges_now gauges;
     if (device < VS_LEDGER_MAX_DEVICES) {
-        vs_gauges_live_now(&ledger->device[device].gauges, true, &now.live_bytes);
+        vs_gauges_read(&ledger->device[device].gauges, true, &gauges);
+        now.live_bytes = gauges.pool_live;
         vs_lock_take(&ledger->rare);
         ledger->pool[device] = now;
         vs_lock_drop(&ledger->rare);
@@ -282,7 +284,8 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
     }
     struct vs_gauges *gauges = &ledger->device[device].gauges;
     uint64_t now = precise_now();
-    uint64_t live_now = vs_gauges_live_now(gauges, false, NULL);
+    struct vs_gauges_now gauges_now;
+    vs_gauges_read(gauges, false, &gauges_now);
     vs_ledger_alloc_failed(device, bytes);
     vs_lock_take(&ledger->rare);
     ledger->ooms_seen++;
@@ -290,7 +293,7 @@ void vs_ledger_oom(uint32_t device, uint64_t bytes, uint64_t driver_free_bytes,
         ledger->ooms[ledger->oom_count++] = (struct vs_ledger_oom){
             .t_ns = now,
             .requested_bytes = bytes,
-            .live_bytes = live_now,
+            .live_bytes = gauges_now.live,
             .reserved_bytes = load(&gauges->reserved.now),
             .driver_free_bytes = driver_free_bytes,
             .largest_free_bytes = ledger->pool[device].backing == VS_LEDGER_NO_POOL

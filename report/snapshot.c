@@ -13,11 +13,6 @@ static uint64_t load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static struct vs_snapshot_gauge gauge(const struct vs_gauge *from)
-{
-    return (struct vs_snapshot_gauge){.now = load(&from->now), .peak = load(&from->peak)};
-}
-
 /* What ends is read before what begins, so that the difference is hardly ever negative. */
 static void take_calls(struct vs_snapshot_device *to, const struct vs_ledger_counters *from)
 {
@@ -33,28 +28,26 @@ static void take_calls(struct vs_snapshot_device *to, const struct vs_ledger_cou
 }
 
 /* What lanes held back may have been the peak: then it is the present state. */
-static void take_live(struct vs_snapshot_gauge *to, const struct vs_gauge *from, uint64_t now)
+static struct vs_snapshot_gauge gauge_at(const struct vs_gauge *from, uint64_t now)
 {
-    to->now = now;
-    to->peak = load(&from->peak);
-    if (now > to->peak) {
-        to->peak = now;
-    }
+    uint64_t peak = load(&from->peak);
+    return (struct vs_snapshot_gauge){.now = now, .peak = now > peak ? now : peak};
 }
 
 static void take_gauges(struct vs_snapshot_device *to, struct vs_gauges *from)
 {
-    uint64_t pool_live, live = vs_gauges_live_now(from, true, &pool_live);
-    take_live(&to->live, &from->live, live);
-    take_live(&to->pool_live, &from->pool_live, pool_live);
+    struct vs_gauges_now now;
+    vs_gauges_read(from, true, &now);
+    to->live = gauge_at(&from->live, now.live);
     to->live.peak_at_ns = load(&from->live_peak_at_ns);
-    to->reserved = gauge(&from->reserved);
-    to->reserved.peak_at_ns = load(&from->reserved_peak_at_ns);
-    to->used = gauge(&from->used);
+    to->pool_live = gauge_at(&from->pool_live, now.pool_live);
+    to->used = gauge_at(&from->used, now.used);
     to->used.peak_at_ns = load(&from->used_peak_at_ns);
-    to->host_pinned = gauge(&from->host_pinned);
+    to->reserved = gauge_at(&from->reserved, load(&from->reserved.now));
+    to->reserved.peak_at_ns = load(&from->reserved_peak_at_ns);
+    to->host_pinned = gauge_at(&from->host_pinned, load(&from->host_pinned.now));
     for (unsigned kind = 0; kind < VS_KIND_COUNT; kind++) {
-        to->by_kind[kind] = gauge(&from->by_kind[kind]);
+        to->by_kind[kind] = gauge_at(&from->by_kind[kind], now.by_kind[kind]);
     }
 }
 
