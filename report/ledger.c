@@ -6,7 +6,7 @@
  * counted at all, but as untracked. Bytes stop counting when the driver has freed them (free_done),
  * not before: they occupy the device until then.
  *
- * Lock order: a shard of the live table, then (only when a context dies) those of the gauges, or
+ * Lock order: a part of the live table, then (only when a context dies) those of the gauges, or
  * `rare` or the timeline's, which are leaves.
  */
 #include "report/ledger.h"

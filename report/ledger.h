@@ -7,11 +7,11 @@
  *
  * Units: bytes and nanoseconds. Addresses and contexts are plain integers.
  * Threads: every function may be called from any thread unless its comment says otherwise. The
- * functions on the allocation path take one shard's lock and that of the device's gauges or of the
- * thread's lane in them (gauges.h), and the timeline's when a time bucket begins or sees a new
- * peak; no malloc, and no system call but for the rare growth of a shard or a nap where a lock
- * stays held. Fork: a child must not use the ledger of its parent; it calls vs_ledger_open again
- * and gets a fresh one (no lock of the parent's is touched).
+ * functions on the allocation path take the lock of one part of the live table and that of the
+ * device's gauges or of the thread's lane in them (gauges.h), and the timeline's when a time bucket
+ * begins or sees a new peak; no malloc, and no system call but for the rare growth of the table or
+ * a nap where a lock stays held. Fork: a child must not use the ledger of its parent; it calls
+ * vs_ledger_open again and gets a fresh one (no lock of the parent's is touched).
  */
 #ifndef VS_REPORT_LEDGER_H
 #define VS_REPORT_LEDGER_H

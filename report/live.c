@@ -1,131 +1,67 @@
 /*
  * The live table (see live.h).
  *
- * A shard is an array of chains. The page that an address lies in chooses the shard, so that a
- * thread whose small blocks lie in pages of its own keeps to locks that no other thread takes; the
- * whole address chooses the chain, so that many blocks of few pages only fill fewer shards. The
- * array doubles when there are more entries than chains; where there is no memory for that, chains
- * grow longer instead.
+ * The 64 KiB that an address lies in choose its line, and those near each other have lines of their
+ * own. So a thread keeps to lines that no other writes, unless its blocks lie between another's. A
+ * line has a lock, room for one allocation, and a chain of the others that came to it. Where they
+ * are many, because blocks are small or many, it has an array of chains instead, which doubles when
+ * there are more entries than chains and goes when there are few; where there is no memory for one,
+ * chains grow longer.
  *
- * Lock order: a shard's lock is a leaf.
+ * Lock order: a line's, then those of the store.
  */
 #include "report/live.h"
 
 #include <string.h>
 
-#include "report/lock.h"
+#include "report/live_store.h"
 #include "report/sys.h"
 
-#define SHARD_BITS 6
-#define SHARDS (1u << SHARD_BITS)
-_Static_assert(SHARDS == VS_LIVE_SHARDS, "as announced");
-#define PAGE_SHIFT 21
-#define FIRST_CHAINS_BITS 5
-#define FIRST_SLAB ((size_t)64 << 10)
-#define LARGEST_SLAB ((size_t)4 << 20)
-#define OWN_MAPPING ((size_t)16 << 10) /* arrays from here on are mapped one by one */
+#define LINE_BITS 13
+#define LINES (1u << LINE_BITS)
+_Static_assert(LINES == VS_LIVE_PARTS, "as announced");
+#define GRANULE_BITS 16
+#define ONE_CHAIN 6u /* entries for which one is enough */
+#define FEW_BITS 4u  /* an array has an entry for 2^FEW_BITS chains, or is too large */
 
-struct entry {
-    struct vs_alloc alloc;
-    struct entry *next; /* in its chain, or of the shard's free ones */
-};
-_Static_assert(sizeof(struct entry) == 48, "live.h says so");
-
-struct shard {
+struct line {
     struct vs_lock lock;
     uint32_t serial; /* of the last allocation */
-    struct entry **chain;
-    uint32_t chain_bits; /* meaningful once there is an array */
-    uint32_t spare;
-    size_t count;
-    struct entry *free;
-    char *slab; /* untouched part of the newest slab */
-    size_t slab_left;
-    size_t mapped;
-} __attribute__((aligned(128))); /* processors fetch lines in pairs */
+    union {
+        struct vs_live_entry *chain; /* bits 0 */
+        struct vs_live_entry **chains;
+    };
+    struct vs_alloc own;
+    uint32_t count; /* of entries in chains */
+    uint8_t bits;   /* of the number of chains */
+    bool has_own;
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct line) == 64, "as the processor's");
 
 struct vs_live {
-    struct shard shards[SHARDS];
+    struct vs_live_store store;
+    struct line line[LINES] __attribute__((aligned(128)));
 };
 
-static struct shard *shard_of(struct vs_live *live, uint64_t address)
+/* Multiples of the golden ratio: some 3,600 granules in a row have lines of their own, and
+ * neighbours are far apart, since some processors fetch lines in pairs. */
+static inline struct line *line_of(struct vs_live *live, uint64_t address)
 {
-    uint64_t page = address >> PAGE_SHIFT;
-    return &live->shards[page * UINT64_C(0xbf58476d1ce4e5b9) >> (64 - SHARD_BITS)];
+    uint64_t mixed = (address >> GRANULE_BITS) * UINT64_C(0x9e3779b97f4a7c15);
+    return &live->line[mixed >> (64 - LINE_BITS)];
 }
 
-static size_t chain_of(uint64_t address, uint32_t bits)
+static inline struct vs_live_entry **chain_in(struct vs_live_entry **chains, uint32_t bits,
+                                              uint64_t address)
 {
     uint64_t mixed = (address ^ address >> 32) * UINT64_C(0x9e3779b97f4a7c15);
-    return (size_t)(mixed >> (64 - bits));
+    return &chains[mixed >> (64 - bits)];
 }
 
-/* Memory of a shard that is never given back. bytes is far below FIRST_SLAB. */
-static void *carve(struct shard *shard, size_t bytes)
+static inline struct vs_live_entry **chain_of(struct line *line, uint64_t address)
 {
-    if (shard->slab_left < bytes) {
-        size_t slab = shard->mapped / 2;
-        slab = slab < FIRST_SLAB ? FIRST_SLAB : slab > LARGEST_SLAB ? LARGEST_SLAB : slab;
-        slab &= ~(size_t)4095;
-        char *at = vs_sys_map(slab);
-        if (!at) {
-            return NULL;
-        }
-        shard->slab = at;
-        shard->slab_left = slab;
-        shard->mapped += slab;
-    }
-    void *at = shard->slab;
-    shard->slab += bytes;
-    shard->slab_left -= bytes;
-    return at;
-}
-
-/* Zeroed: slabs are used once for an array. */
-static struct entry **chains_take(struct shard *shard, size_t bytes)
-{
-    if (bytes < OWN_MAPPING) {
-        return carve(shard, bytes);
-    }
-    void *at = vs_sys_map(bytes);
-    if (at) {
-        shard->mapped += bytes;
-    }
-    return at;
-}
-
-/* Small arrays are left behind: those outgrown add up to less than the one in use. */
-static void chains_give(struct shard *shard, struct entry **chain, size_t bytes)
-{
-    if (bytes >= OWN_MAPPING) {
-        vs_sys_unmap(chain, bytes);
-        shard->mapped -= bytes;
-    }
-}
-
-/* False only where there are no chains at all. */
-static bool grow(struct shard *shard)
-{
-    uint32_t bits = shard->chain ? shard->chain_bits + 1 : FIRST_CHAINS_BITS;
-    size_t old = shard->chain ? (size_t)1 << shard->chain_bits : 0;
-    struct entry **chain = chains_take(shard, sizeof(struct entry *) << bits);
-    if (!chain) {
-        return shard->chain != NULL;
-    }
-    for (size_t i = 0; i < old; i++) {
-        for (struct entry *entry = shard->chain[i], *next; entry; entry = next) {
-            struct entry **first = &chain[chain_of(entry->alloc.address, bits)];
-            next = entry->next;
-            entry->next = *first;
-            *first = entry;
-        }
-    }
-    if (old) {
-        chains_give(shard, shard->chain, old * sizeof(struct entry *));
-    }
-    shard->chain = chain;
-    shard->chain_bits = bits;
-    return true;
+    return __builtin_expect(line->bits == 0, 1) ? &line->chain
+                                                : chain_in(line->chains, line->bits, address);
 }
 
 /* Field by field: what the caller has just written field by field is not there yet for the wider
@@ -143,33 +79,57 @@ static inline void fill(struct vs_alloc *to, const struct vs_alloc *from, uint32
     to->at_ns = from->at_ns;
 }
 
-static bool insert(struct shard *shard, const struct vs_alloc *alloc, uint32_t serial)
+static void move_chain(struct vs_live_entry *entry, struct vs_live_entry **chains, uint32_t bits)
 {
-    if ((!shard->chain || shard->count >> shard->chain_bits) && !grow(shard)) {
-        return false;
+    for (struct vs_live_entry *next; entry; entry = next) {
+        struct vs_live_entry **to = bits ? chain_in(chains, bits, entry->alloc.address) : chains;
+        next = entry->next;
+        entry->next = *to;
+        *to = entry;
     }
-    struct entry *entry = shard->free;
-    if (entry) {
-        shard->free = entry->next;
-    } else if (!(entry = carve(shard, sizeof *entry))) {
-        return false;
-    }
-    struct entry **first = &shard->chain[chain_of(alloc->address, shard->chain_bits)];
-    fill(&entry->alloc, alloc, serial);
-    entry->next = *first;
-    *first = entry;
-    shard->count++;
-    return true;
 }
 
-/* Takes out what *link points to. */
-static void drop(struct shard *shard, struct entry **link)
+/* Other chains, if there is memory for them. bits 0: one. */
+static void rebuild(struct vs_live *live, struct line *line, uint32_t bits)
 {
-    struct entry *entry = *link;
-    *link = entry->next;
-    entry->next = shard->free;
-    shard->free = entry;
-    shard->count--;
+    struct vs_live_entry *one = NULL, **old = line->chains;
+    struct vs_live_entry **chains = bits ? vs_live_chains_new(&live->store, bits) : &one;
+    uint32_t old_bits = line->bits;
+    if (!chains) {
+        return;
+    }
+    if (old_bits == 0) {
+        move_chain(line->chain, chains, bits);
+    }
+    for (size_t i = 0; old_bits && i < (size_t)1 << old_bits; i++) {
+        move_chain(old[i], chains, bits);
+    }
+    if (old_bits) {
+        vs_live_chains_free(&live->store, old, old_bits);
+    }
+    line->bits = (uint8_t)bits;
+    if (bits) {
+        line->chains = chains;
+    } else {
+        line->chain = one;
+    }
+}
+
+/* After an entry more. */
+static inline void grow(struct vs_live *live, struct line *line)
+{
+    if (__builtin_expect(line->count > ONE_CHAIN, 0) && line->count >> line->bits) {
+        rebuild(live, line, line->bits ? line->bits + 1u : VS_LIVE_LEAST_BITS);
+    }
+}
+
+/* After one less. */
+static inline void shrink(struct vs_live *live, struct line *line)
+{
+    uint32_t bits = line->bits;
+    if (__builtin_expect(bits > 0, 0) && line->count >> (bits - FEW_BITS) == 0) {
+        rebuild(live, line, bits < VS_LIVE_LEAST_BITS + 2 ? 0 : bits - 2);
+    }
 }
 
 struct vs_live *vs_live_open(void)
@@ -177,107 +137,152 @@ struct vs_live *vs_live_open(void)
     return vs_sys_map(sizeof(struct vs_live));
 }
 
-/* What points to the entry of one allocation, NULL if it is not there; locks its shard in either
- * case. */
-__attribute__((always_inline)) static inline struct entry **
-lock_entry(struct vs_live *live, uint64_t address, struct shard **shard)
+/* Where one allocation is noted: alloc NULL, nowhere; link NULL, in the line itself. */
+struct found {
+    struct line *line; /* locked */
+    struct vs_alloc *alloc;
+    struct vs_live_entry **link;
+};
+
+__attribute__((always_inline)) static inline struct found lock_entry(struct vs_live *live,
+                                                                     uint64_t address)
 {
-    *shard = shard_of(live, address);
-    vs_lock_take(&(*shard)->lock);
-    if (!(*shard)->chain) {
-        return NULL;
+    struct line *line = line_of(live, address);
+    struct found found = {.line = line};
+    vs_lock_take(&line->lock);
+    if (line->own.address == address && line->has_own) {
+        found.alloc = &line->own;
+        return found;
     }
-    struct entry **link = &(*shard)->chain[chain_of(address, (*shard)->chain_bits)];
+    struct vs_live_entry **link = chain_of(line, address);
     while (*link && (*link)->alloc.address != address) {
         link = &(*link)->next;
     }
-    return *link ? link : NULL;
+    if (*link) {
+        found.alloc = &(*link)->alloc;
+        found.link = link;
+    }
+    return found;
+}
+
+/* Not there yet. */
+static bool insert(struct vs_live *live, struct line *line, const struct vs_alloc *alloc)
+{
+    if (!line->has_own) {
+        fill(&line->own, alloc, line->serial);
+        line->has_own = true;
+        return true;
+    }
+    struct vs_live_entry *entry = vs_live_entry_new(&live->store);
+    if (entry) {
+        struct vs_live_entry **chain = chain_of(line, alloc->address);
+        fill(&entry->alloc, alloc, line->serial);
+        entry->next = *chain;
+        *chain = entry;
+        line->count++;
+        grow(live, line);
+    }
+    return entry != NULL;
+}
+
+static void unlink_entry(struct vs_live *live, struct line *line, struct vs_live_entry **link)
+{
+    struct vs_live_entry *entry = *link;
+    *link = entry->next;
+    line->count--;
+    vs_live_entry_free(&live->store, entry);
+}
+
+static inline void drop(struct vs_live *live, const struct found *found)
+{
+    if (found->link) {
+        unlink_entry(live, found->line, found->link);
+        shrink(live, found->line);
+    } else {
+        found->line->has_own = false;
+    }
 }
 
 int vs_live_put(struct vs_live *live, const struct vs_alloc *alloc, struct vs_alloc *replaced)
 {
-    struct shard *shard;
-    struct entry **old = lock_entry(live, alloc->address, &shard);
+    struct found found = lock_entry(live, alloc->address);
     int rc = 0;
-    uint32_t serial = ++shard->serial;
-    if (old) {
-        *replaced = (*old)->alloc;
-        fill(&(*old)->alloc, alloc, serial);
+    found.line->serial++;
+    if (__builtin_expect(found.alloc != NULL, 0)) {
+        *replaced = *found.alloc;
+        fill(found.alloc, alloc, found.line->serial);
         rc = 1;
-    } else if (!insert(shard, alloc, serial)) {
+    } else if (!insert(live, found.line, alloc)) {
         rc = -ENOMEM;
     }
-    vs_lock_drop(&shard->lock);
+    vs_lock_drop(&found.line->lock);
     return rc;
 }
 
 bool vs_live_free_begin(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
-    struct shard *shard;
-    struct entry **link = lock_entry(live, address, &shard);
-    if (link) {
-        struct vs_alloc *alloc = &(*link)->alloc;
-        if (alloc->frees < UINT8_MAX) {
-            alloc->frees++;
+    struct found found = lock_entry(live, address);
+    if (found.alloc) {
+        if (found.alloc->frees < UINT8_MAX) {
+            found.alloc->frees++;
         }
-        *out = *alloc;
+        *out = *found.alloc;
     }
-    vs_lock_drop(&shard->lock);
-    return link != NULL;
+    vs_lock_drop(&found.line->lock);
+    return found.alloc != NULL;
 }
 
 bool vs_live_free_done(struct vs_live *live, const struct vs_alloc *alloc)
 {
-    struct shard *shard;
-    struct entry **link = lock_entry(live, alloc->address, &shard);
-    bool there = link && (*link)->alloc.serial == alloc->serial;
+    struct found found = lock_entry(live, alloc->address);
+    bool there = found.alloc && found.alloc->serial == alloc->serial;
     if (there) {
-        drop(shard, link);
+        drop(live, &found);
     }
-    vs_lock_drop(&shard->lock);
+    vs_lock_drop(&found.line->lock);
     return there;
 }
 
 bool vs_live_free_at_once(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
-    struct shard *shard;
-    struct entry **link = lock_entry(live, address, &shard);
-    if (link) {
-        *out = (*link)->alloc;
-        drop(shard, link);
+    struct found found = lock_entry(live, address);
+    if (found.alloc) {
+        *out = *found.alloc;
+        drop(live, &found);
     }
-    vs_lock_drop(&shard->lock);
-    return link != NULL;
+    vs_lock_drop(&found.line->lock);
+    return found.alloc != NULL;
 }
 
 void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc)
 {
-    struct shard *shard;
-    struct entry **link = lock_entry(live, alloc->address, &shard);
-    if (link && (*link)->alloc.serial == alloc->serial && (*link)->alloc.frees > 0) {
-        (*link)->alloc.frees--;
+    struct found found = lock_entry(live, alloc->address);
+    if (found.alloc && found.alloc->serial == alloc->serial && found.alloc->frees > 0) {
+        found.alloc->frees--;
     }
-    vs_lock_drop(&shard->lock);
+    vs_lock_drop(&found.line->lock);
 }
 
 bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out)
 {
-    struct shard *shard;
-    struct entry **link = lock_entry(live, address, &shard);
-    if (link) {
-        *out = (*link)->alloc;
+    struct found found = lock_entry(live, address);
+    if (found.alloc) {
+        *out = *found.alloc;
     }
-    vs_lock_drop(&shard->lock);
-    return link != NULL;
+    vs_lock_drop(&found.line->lock);
+    return found.alloc != NULL;
 }
 
-static void visit_shard(struct shard *shard, vs_live_visit *visit, void *context)
+static void visit_line(struct vs_live *live, struct line *line, vs_live_visit *visit, void *context)
 {
-    size_t chains = shard->chain ? (size_t)1 << shard->chain_bits : 0;
-    for (size_t i = 0; i < chains; i++) {
-        for (struct entry **link = &shard->chain[i]; *link;) {
+    if (line->has_own && visit(&line->own, context)) {
+        line->has_own = false;
+    }
+    for (size_t i = 0; i < (size_t)1 << line->bits; i++) {
+        struct vs_live_entry **link = line->bits ? &line->chains[i] : &line->chain;
+        while (*link) {
             if (visit(&(*link)->alloc, context)) {
-                drop(shard, link);
+                unlink_entry(live, line, link);
             } else {
                 link = &(*link)->next;
             }
@@ -288,27 +293,21 @@ static void visit_shard(struct shard *shard, vs_live_visit *visit, void *context
 unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, void *context)
 {
     unsigned left_out = 0;
-    for (unsigned i = 0; i < SHARDS; i++) {
-        struct shard *shard = &live->shards[i];
+    for (unsigned i = 0; i < LINES; i++) {
+        struct line *line = &live->line[i];
         if (!at_end) {
-            vs_lock_take(&shard->lock);
-        } else if (!vs_lock_take_at_end(&shard->lock)) {
+            vs_lock_take(&line->lock);
+        } else if (!vs_lock_take_at_end(&line->lock)) {
             left_out++;
             continue;
         }
-        visit_shard(shard, visit, context);
-        vs_lock_drop(&shard->lock);
+        visit_line(live, line, visit, context);
+        vs_lock_drop(&line->lock);
     }
     return left_out;
 }
 
 size_t vs_live_mapped_bytes(struct vs_live *live)
 {
-    size_t bytes = sizeof *live;
-    for (unsigned i = 0; i < SHARDS; i++) {
-        vs_lock_take(&live->shards[i].lock);
-        bytes += live->shards[i].mapped;
-        vs_lock_drop(&live->shards[i].lock);
-    }
-    return bytes;
+    return sizeof *live + vs_live_store_mapped(&live->store);
 }

@@ -1,10 +1,11 @@
 /*
  * The live table: address -> allocation, for every allocation that the program still holds.
  *
- * 64 shards by the 2 MiB page of the address, each a hash table behind a lock of its own. Entries
- * come from mapped slabs and go back to a list of the shard; slabs are never unmapped. No malloc; a
- * system call only when a shard grows. Host memory per live allocation: 48 bytes for the entry and
- * 8 to 16 for its share of the chains.
+ * 8,192 parts by address, each a line of its own with a lock and room for one allocation. The
+ * others that come to it are entries in chains, which lie in mapped slabs; entries that one part
+ * gives back serve the others. No malloc; a system call only when the table grows. Host memory: 64
+ * bytes for each part that is used, and for each further allocation in it 48 for the entry and 8 to
+ * 16 for its share of the chains.
  *
  * Every function may be called from any thread. No lock is held on return, and visitors are the
  * only thing that is called with one held.
@@ -18,7 +19,7 @@
 
 struct vs_live;
 
-#define VS_LIVE_SHARDS 64
+#define VS_LIVE_PARTS 8192
 
 /* An empty table, or NULL when the mapping is refused. There is no close: a table lives as long as
  * its process, and a forked child just makes a new one. */
@@ -46,9 +47,9 @@ void vs_live_free_undo(struct vs_live *live, const struct vs_alloc *alloc);
 /* Copies it to *out and keeps it. */
 bool vs_live_get(struct vs_live *live, uint64_t address, struct vs_alloc *out);
 
-/* Calls visit for each allocation with its shard locked (visit must not call back into the table);
+/* Calls visit for each allocation with its part locked (visit must not call back into the table);
  * those for which it returns true are forgotten. Not a snapshot when others work meanwhile. at_end:
- * a shard whose lock can't be had within a second is left out, for the process may be ending inside
+ * a part whose lock can't be had within a second is left out, for the process may be ending inside
  * one. Returns how many were. */
 typedef bool vs_live_visit(const struct vs_alloc *alloc, void *context);
 unsigned vs_live_each(struct vs_live *live, bool at_end, vs_live_visit *visit, void *context);

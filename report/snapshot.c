@@ -112,7 +112,7 @@ static void add_note(struct vs_snapshot *snapshot, const char *code, uint64_t nu
     }
 }
 
-/* Returns how many shards of the live table had to be left out. */
+/* Returns how many parts of the live table had to be left out. */
 static unsigned take_leaks(struct vs_snapshot *snapshot, struct vs_ledger *ledger)
 {
     static struct vs_leaks_grouping grouping;
@@ -179,7 +179,8 @@ bool vs_snapshot_take(struct vs_snapshot *snapshot)
     unsigned left_out = take_leaks(snapshot, ledger);
     if (left_out) {
         add_note(snapshot, "leaks-incomplete", left_out,
-                 " of 64 parts of the live table were in use at the end; their leaks are missing",
+                 " of 8,192 parts of the live table were in use at the end; their leaks are "
+                 "missing",
                  0, NULL);
     }
     uint64_t untracked = load(&ledger->untracked_count);

@@ -196,7 +196,7 @@ static bool look_again(const struct vs_alloc *alloc, void *live)
 {
     unsigned seen = 0;
     (void)alloc;
-    skipped = vs_live_each(live, true, count_visit, &seen); /* this shard is locked, by ourselves */
+    skipped = vs_live_each(live, true, count_visit, &seen); /* this part is locked, by ourselves */
     assert_int_equal(seen, 0);
     return false;
 }
@@ -210,6 +210,110 @@ static void locked_for_ever(void **unused)
     assert_int_equal(vs_live_put(live, &alloc, &out), 0);
     assert_int_equal(vs_live_each(live, true, look_again, live), 0);
     assert_int_equal(skipped, 1);
+}
+
+#define NEIGHBOURS 2000
+#define APART UINT64_C(0x10000)
+
+static bool see_the_others(const struct vs_alloc *alloc, void *live)
+{
+    unsigned seen = 0;
+    if (alloc->address == APART) {
+        assert_int_equal(vs_live_each(live, true, count_visit, &seen), 1);
+        assert_int_equal(seen, NEIGHBOURS - 1);
+    }
+    return false;
+}
+
+/* Blocks 64 KiB apart don't share a part, so that threads whose blocks are neighbours don't meet.
+ */
+static void neighbours(void **unused)
+{
+    (void)unused;
+    struct vs_live *live = vs_live_open();
+    for (uint64_t i = 1; i <= NEIGHBOURS; i++) {
+        struct vs_alloc alloc = make(i * APART, i), out;
+        assert_int_equal(vs_live_put(live, &alloc, &out), 0);
+    }
+    vs_live_each(live, false, see_the_others, live);
+}
+
+/* All in one part, more and fewer of them. */
+static void crowded(void **unused)
+{
+    (void)unused;
+    enum { MOST = 30000 };
+    struct vs_live *live = vs_live_open();
+    struct vs_alloc out;
+    size_t first = 0;
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < MOST; i++) {
+            struct vs_alloc alloc = make((UINT64_C(1) << 40) + 2 * i, i);
+            assert_int_equal(vs_live_put(live, &alloc, &out), 0);
+        }
+        if (round == 0)
+            first = vs_live_mapped_bytes(live);
+        assert_int_equal(vs_live_mapped_bytes(live), first);
+        for (uint64_t i = 0; i < MOST; i++) {
+            assert_true(vs_live_get(live, (UINT64_C(1) << 40) + 2 * i, &out));
+            assert_int_equal(out.bytes, i);
+            assert_false(vs_live_get(live, (UINT64_C(1) << 40) + 2 * i + 1, &out));
+        }
+        for (uint64_t i = MOST; i-- > 0;) {
+            assert_true(take(live, (UINT64_C(1) << 40) + 2 * i, &out));
+            assert_int_equal(out.bytes, i);
+            assert_true(i == 0 || vs_live_get(live, UINT64_C(1) << 40, &out));
+        }
+        assert_int_equal(vs_live_each(live, false, look_again, live), 0); /* nothing is there */
+    }
+}
+
+/* Few are live, but in ever other places: what they needed in one serves in the next. */
+static void wandering(void **unused)
+{
+    (void)unused;
+    struct vs_live *live = vs_live_open();
+    struct vs_alloc out;
+    size_t before = vs_live_mapped_bytes(live);
+    for (uint64_t place = 1; place < 1000; place++) {
+        for (uint64_t i = 0; i < 1000; i++) {
+            struct vs_alloc alloc = make((place << 21) + i * 512, i);
+            assert_int_equal(vs_live_put(live, &alloc, &out), 0);
+        }
+        for (uint64_t i = 0; i < 1000; i++)
+            assert_true(take(live, (place << 21) + i * 512, &out));
+    }
+    assert_true(vs_live_mapped_bytes(live) - before <= 256 << 10);
+}
+
+static void *takes_them(void *live)
+{
+    struct vs_alloc out;
+    for (uint64_t i = 0; i < 1000; i++)
+        if (!take(live, i * 512, &out))
+            return "missing";
+    return NULL;
+}
+
+/* Always one thread's to take and another's to give back: entries find their way. */
+static void passed_on(void **unused)
+{
+    (void)unused;
+    struct vs_live *live = vs_live_open();
+    struct vs_alloc out;
+    size_t before = vs_live_mapped_bytes(live);
+    for (int round = 0; round < 100; round++) {
+        pthread_t thread;
+        void *wrong;
+        for (uint64_t i = 0; i < 1000; i++) {
+            struct vs_alloc alloc = make(i * 512, i);
+            assert_int_equal(vs_live_put(live, &alloc, &out), 0);
+        }
+        assert_int_equal(pthread_create(&thread, NULL, takes_them, live), 0);
+        pthread_join(thread, &wrong);
+        assert_null(wrong);
+    }
+    assert_true(vs_live_mapped_bytes(live) - before <= 256 << 10);
 }
 
 #define THREADS 4
@@ -351,6 +455,8 @@ int main(void)
         cmocka_unit_test(odd_addresses), cmocka_unit_test(host_memory),
         cmocka_unit_test(against_model), cmocka_unit_test(threads),
         cmocka_unit_test(out_of_memory), cmocka_unit_test(locked_for_ever),
+        cmocka_unit_test(neighbours),    cmocka_unit_test(crowded),
+        cmocka_unit_test(wandering),     cmocka_unit_test(passed_on),
     };
     return cmocka_run_group_tests_name("live", tests, NULL, NULL);
 }
