@@ -25,7 +25,7 @@
 
 #include "pool/internal.h"
 
-#define STREAM_AFTER 8
+#define STREAM_AFTER 8 /* others that a stream is known to come after; the last ones */
 /* So near to the cap memory is short, whatever is free. */
 #define VS_STREAMS_ROOM ((uint64_t)64 << 20)
 
@@ -87,14 +87,17 @@ static inline unsigned heap_count(const struct vs_pool *pool)
     return HEAPS + atomic_load_explicit(&pool->stream_count, memory_order_acquire);
 }
 
-/* The stamp of a free that begins now; and it is in the books. */
+/* The stamp of a free that begins now. Any thread, locked or not. */
 static inline uint64_t vs_stream_stamp(const struct vs_pool *pool, uint32_t stream)
 {
     return atomic_load_explicit(&stream_at(pool, stream)->open, memory_order_seq_cst);
 }
+
+/* The block that was freed with this stamp is in the books. As above. */
 void vs_stream_freed(struct vs_pool *pool, uint32_t stream, uint64_t stamp);
 
-/* May work of this stream (0: anybody's) use memory that was freed there? The lock is held. */
+/* May work of this stream (0: anybody's) use what was freed on another with this stamp? The lock is
+ * held. */
 bool vs_stream_may(const struct vs_pool *pool, uint32_t stream, uint32_t freed_on, uint64_t stamp);
 
 static inline bool vs_stream_usable(const struct vs_pool *pool, uint32_t stream,
@@ -109,12 +112,13 @@ static inline bool vs_stream_usable(const struct vs_pool *pool, uint32_t stream,
 uint32_t vs_stream_fit(struct vs_pool *pool, unsigned zone, uint32_t stream, uint32_t units,
                        uint64_t address);
 
-/* The tightest of another stream's that the stream may use. */
+/* The tightest of another stream's that the stream (not 0) may use; 0 if there is none. The lock is
+ * held. */
 uint32_t vs_stream_fit_after(struct vs_pool *pool, unsigned zone, uint32_t stream, uint32_t units);
 
 /* A FREE block with a stream is listed, or no more. The lock is held. */
-void vs_stream_listed(struct vs_pool *pool, uint32_t number);
-void vs_stream_unlisted(struct vs_pool *pool, uint32_t number);
+void vs_stream_listed(struct vs_pool *pool, uint32_t block_number);
+void vs_stream_unlisted(struct vs_pool *pool, uint32_t block_number);
 
 /* What has been seen becomes anybody's. The lock is held. */
 void vs_streams_mature(struct vs_pool *pool);
@@ -126,41 +130,56 @@ static inline void vs_streams_look(struct vs_pool *pool)
     }
 }
 
-/* The same, whatever is switched off. */
+/* Has the host seen the free pass? Any thread. */
 static inline bool vs_stream_passed(const struct vs_pool *pool, uint32_t stream, uint64_t stamp)
 {
     return stream == 0 ||
            atomic_load_explicit(&stream_at(pool, stream)->seen, memory_order_acquire) >= stamp;
 }
 
-/* Has the host seen the free of a block that is in no use? The lock is held. */
+/* The same for whoever uses the memory then: always, where a test switched fences off (faults). */
 bool vs_stream_seen(const struct vs_pool *pool, uint32_t stream, uint64_t stamp);
 
-/* Freed, of the run's own heap or not: a slot that has to be seen first. The pool is not locked, a
- * heap may be. 0, or -ENOMEM. */
+/* A slot of another heap's run was freed on the stream: it stands aside until that has been seen.
+ * The pool is not locked, a heap may be. 0, or -ENOMEM. */
 int vs_stream_crosses(struct vs_pool *pool, uint32_t stream, uint64_t address, uint64_t stamp);
 
 /* Asks which fences of streams have passed (of `but` nothing is wanted; 0: of all). Records those
  * that are missing. 1: something has matured; 0: no; or an error. No lock. */
 int vs_streams_poll(struct vs_pool *pool, uint32_t but);
 
-/* Makes a stream wait for another whose memory serves a request. 1: it does; 0: there is none. */
+/* Makes a stream wait for an exact fence of another whose memory serves its request. 1: it waits;
+ * 0: there is none such; or an error. No lock. */
 int vs_streams_order(struct vs_pool *pool, const struct vs_want *want);
 
 /* The host waits for exact fences of streams that hold free memory (hasty: for others too, but
- * not for long). 1: something has matured; 0: no. */
+ * not for long). 1: something has matured; 0: no; or an error. No lock. */
 int vs_streams_wait(struct vs_pool *pool, bool hasty);
 
 /* Memory is short from here on. The lock is held. */
 void vs_streams_press(struct vs_pool *pool);
 
-/* … or has not been for a while. */
+/* It may no longer be: looks whether that was a while ago. The lock is held. */
 void vs_streams_relax(struct vs_pool *pool);
 
 /* FREE bytes that were freed on streams. The lock is held. */
 uint64_t vs_streams_free_bytes(const struct vs_pool *pool);
 
+/* Of a pool that nobody else knows yet, or any more. 0, or -ENOMEM. */
 int vs_streams_init(struct vs_pool *pool);
 void vs_streams_fini(struct vs_pool *pool);
+
+/* What streams.c and stream_fences.c have of each other. */
+
+/* The host has seen pass what was freed up to this stamp; true: nobody knew. Any thread, locked or
+ * not. */
+bool vs_stream_saw(struct vs_pool *pool, uint32_t stream, uint64_t stamp);
+
+/* Crossings that have been seen are their runs' again. 1: there were some. No lock. */
+int vs_streams_take_crossed(struct vs_pool *pool);
+
+/* Records a fence for what has none, or waits until another thread has. ending: also of a stream
+ * that begins to end. As ops->stream_record. No lock. */
+int vs_stream_close(struct vs_pool *pool, uint32_t stream, bool ending);
 
 #endif
