@@ -79,16 +79,21 @@ void vs_pool_free_all(struct vs_pool *pool, bool device_gone)
     ops.host_unmap(world, pool, sizeof *pool);
 }
 
+/* The host sees some more fences pass, if need be by waiting. 1: it did; 0: none is left; or an
+ * error. */
+static int see_more(struct vs_pool *pool)
+{
+    int rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
+    return rc != 0 ? rc : vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
+}
+
 /* While a capture runs only memory that the host has seen free may be handed out: work that is
  * being captured runs later, and not only where the order was made to hold. */
 static int wait_until_seen(struct vs_pool *pool)
 {
     int rc = 1;
     while (rc > 0 && vs_epochs_seen(&pool->epochs) < vs_epochs_available(&pool->epochs)) {
-        rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
-        if (rc == 0) {
-            rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
-        }
+        rc = see_more(pool);
     }
     return rc < 0 ? rc : 0;
 }
@@ -220,30 +225,45 @@ static bool in_ranges(const struct vs_pool *pool, uint64_t address)
     return false;
 }
 
-int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane)
+/* The live block that starts at an address; 0 if there is none. The lock is held. */
+static uint32_t starting_at(const struct vs_pool *pool, const struct vs_page *page,
+                            uint64_t address)
+{
+    uint32_t number = vs_page_start(pool, page, address);
+    return holds(pool, number, address) && block_at(pool, number)->address == address ? number : 0;
+}
+
+/* A piece of a span is freed. As vs_pool_free; 1: it is no piece. */
+static int free_piece(struct vs_pool *pool, const struct vs_page *page, uint64_t address,
+                      uint64_t epoch)
+{
+    int rc = vs_page_zone(page) == ZONE_MIDDLE ? vs_span_free(pool, page, address, epoch) : 1;
+    if (rc == 0) {
+        vs_epochs_freed(&pool->epochs, epoch);
+    }
+    return rc;
+}
+
+int vs_pool_free(struct vs_pool *pool, uint64_t address)
 {
     const struct vs_page *page = page_of(pool, address);
     uint64_t epoch = vs_epochs_begin_free(&pool->epochs);
-    int rc = -EINVAL;
 
-    (void)lane;
     if (!page) {
         return in_ranges(pool, address) ? -EINVAL : -ENOENT;
     }
     if (vs_page_zone(page) == ZONE_SMALL) {
         return vs_slab_free(pool, page, address);
     }
-    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
-        if (rc == 0) {
-            vs_epochs_freed(&pool->epochs, epoch);
-        }
+    int rc = free_piece(pool, page, address, epoch);
+    if (rc != 1) {
         return rc;
     }
     rc = -EINVAL;
     pool_lock(pool);
     vs_spans_watch(pool);
-    uint32_t number = vs_page_start(pool, page, address);
-    if (holds(pool, number, address) && block_at(pool, number)->address == address) {
+    uint32_t number = starting_at(pool, page, address);
+    if (number) {
         uint64_t bytes = block_bytes(block_at(pool, number));
         vs_pages_freed(pool, address, bytes, epoch);
         vs_loops_freed(pool, block_at(pool, number)->turn);
@@ -285,14 +305,13 @@ static void free_block_on(struct vs_pool *pool, uint32_t number, uint32_t stream
     }
 }
 
-int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t lane, uint32_t stream)
+int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t stream)
 {
     const struct vs_page *page = page_of(pool, address);
     uint64_t epoch = vs_epochs_begin_free(&pool->epochs), stamp = vs_stream_stamp(pool, stream);
-    int rc = -EINVAL;
 
     if (pool->config.faults & VS_POOL_NO_FENCES) {
-        return vs_pool_free(pool, address, lane);
+        return vs_pool_free(pool, address);
     }
     if (!page) {
         return in_ranges(pool, address) ? -EINVAL : -ENOENT;
@@ -301,19 +320,15 @@ int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t lane, uint3
         return vs_slab_free_on(pool, page, address, stream);
     }
     /* A piece of a span leaves it first: its epochs are the context's. */
-    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_leave(pool, page, address)) != 1) {
-        return rc;
-    }
-    if (vs_page_zone(page) == ZONE_MIDDLE && (rc = vs_span_free(pool, page, address, epoch)) != 1) {
-        if (rc == 0) {
-            vs_epochs_freed(&pool->epochs, epoch);
-        }
+    int rc = vs_page_zone(page) == ZONE_MIDDLE ? vs_span_leave(pool, page, address) : 1;
+    rc = rc != 1 ? rc : free_piece(pool, page, address, epoch);
+    if (rc != 1) {
         return rc;
     }
     rc = -EINVAL;
     pool_lock(pool);
-    uint32_t number = vs_page_start(pool, page, address);
-    if (holds(pool, number, address) && block_at(pool, number)->address == address) {
+    uint32_t number = starting_at(pool, page, address);
+    if (number) {
         free_block_on(pool, number, stream, stamp);
         vs_stream_freed(pool, stream, stamp);
         rc = 0;
@@ -364,10 +379,7 @@ int vs_pool_settle(struct vs_pool *pool)
     int rc = vs_epochs_close(&pool->epochs, &pool->ops, pool->world);
     int aside = rc > 0 ? rc : 0; /* a capture keeps what was freed during it */
     for (rc = rc < 0 ? rc : 1; rc > 0;) {
-        rc = vs_epochs_poll(&pool->epochs, &pool->ops, pool->world);
-        if (rc == 0) {
-            rc = vs_epochs_wait_some(&pool->epochs, UINT64_MAX, &pool->ops, pool->world);
-        }
+        rc = see_more(pool);
     }
     pool_lock(pool);
     vs_blocks_drain(pool);

@@ -2,7 +2,7 @@
  * The pool: one arena of device memory, for one device and one owning context.
  *
  * It hands out blocks of at least 512 bytes alignment, takes them back with the rules of fences
- * (see fence.h), and gets its memory from a backing: vmm (a range of addresses into which physical
+ * (see epochs.h), and gets its memory from a backing: vmm (a range of addresses into which physical
  * handles are mapped, and moved where they are needed) or native (whole allocations of the driver).
  *
  * Every function may be called from any thread at any time between init and fini, unless it says
@@ -79,7 +79,7 @@ int vs_pool_alloc(struct vs_pool *pool, struct vs_pool_request *request, uint64_
 
 /* Plain free, of a block's start. -ENOENT: the address is not in this pool. -EINVAL: it is, but no
  * live block starts there. Never waits for the device. */
-int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
+int vs_pool_free(struct vs_pool *pool, uint64_t address);
 
 /*
  * Stream-ordered memory. A stream is known by a number from 1 on, which begin gives out and end
@@ -92,31 +92,36 @@ int vs_pool_free(struct vs_pool *pool, uint64_t address, uint32_t lane);
  * work behind them, is asked about, but nothing is made to wait for it.
  */
 
-/* A number for a stream; 0: none is left. own: it is one of the pool's context, whose fences cover
- * its work; of another's, memory can be freed on it, but not taken. */
+/* A number for a stream, from 1 on; 0: all are in use, or there is no host memory. own: it is one
+ * of the pool's context, whose fences cover its work; of another's, memory can be freed on it, but
+ * not taken. */
 uint32_t vs_pool_stream_begin(struct vs_pool *pool, bool own);
 
-/* The stream is about to be destroyed. Memory that was allocated on it stays. Where its last fence
- * is refused the context's next one stands in; for a stream of another context nothing does, and
- * what it freed last stays out of use. */
+/* The stream is about to be destroyed; once for each begin. Memory that was allocated on it stays.
+ * Where its last fence is refused the context's next one stands in; for a stream of another context
+ * nothing does, and what it freed last stays out of use. */
 void vs_pool_stream_end(struct vs_pool *pool, uint32_t stream);
 
-/* Frees a block behind what was submitted to the stream so far. As vs_pool_free. */
-int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t lane, uint32_t stream);
+/* Frees a block, however it was taken, behind what was submitted to the stream so far. Results as
+ * of vs_pool_free. */
+int vs_pool_free_on(struct vs_pool *pool, uint64_t address, uint32_t stream);
 
-/* Are there frees on the stream that want a fence before its next work? A few loads. */
+/* Are there frees on the stream that want a fence before its next work? To be asked after each free
+ * on it. A few loads. */
 bool vs_pool_stream_open(const struct vs_pool *pool, uint32_t stream);
 
-/* Records it. Positive where that was refused (capturing). */
+/* Records it, or waits until another thread has. Positive where that was refused (capturing): the
+ * next fence is not exact then. */
 int vs_pool_stream_close(struct vs_pool *pool, uint32_t stream);
 
-/* A mark: all frees on the stream so far. */
+/* A mark: all frees on the stream so far. To be taken before the call that seen or after tells of.
+ */
 uint64_t vs_pool_stream_mark(struct vs_pool *pool, uint32_t stream);
 
 /* The host has seen pass what the stream had been given by the mark. */
 void vs_pool_stream_seen(struct vs_pool *pool, uint32_t stream, uint64_t mark);
 
-/* The program made `waiter` wait for that. */
+/* The program made `waiter` wait for that. The last few such streams are remembered. */
 void vs_pool_stream_after(struct vs_pool *pool, uint32_t waiter, uint32_t stream, uint64_t mark);
 
 /* Decay leaves this much reserved, as the release thresholds of memory pools want it. Under

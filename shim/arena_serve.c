@@ -185,8 +185,8 @@ CUresult vs_arena_free_block(struct vs_arena *arena, CUdeviceptr address, uint32
     int error;
 
     vs_arena_here.error = CUDA_SUCCESS;
-    error = stream != 0 ? vs_pool_free_on(arena->pool, address, vs_arena_lane(), stream)
-                        : vs_pool_free(arena->pool, address, vs_arena_lane());
+    error = stream != 0 ? vs_pool_free_on(arena->pool, address, stream)
+                        : vs_pool_free(arena->pool, address);
     if (error == 0) {
         if (stream != 0) {
             vs_streams_freed(arena, stream);

@@ -36,7 +36,7 @@ static int one(struct run *run, const struct vs_replay_op *op)
     int result;
 
     if (op->bytes == 0) {
-        result = *address ? vs_pool_free(run->pool, *address, 0) : 0;
+        result = *address ? vs_pool_free(run->pool, *address) : 0;
         *address = 0;
         return result;
     }
@@ -80,7 +80,7 @@ static const char *end(struct run *run, const struct vs_replay_plan *plan,
                        struct vs_replay_device *device)
 {
     for (uint32_t i = 0; i < plan->slots; i++) {
-        if (run->addresses[i] && vs_pool_free(run->pool, run->addresses[i], 0)) {
+        if (run->addresses[i] && vs_pool_free(run->pool, run->addresses[i])) {
             run->error = -EINVAL;
         }
     }

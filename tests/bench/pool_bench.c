@@ -84,9 +84,9 @@ static uint64_t take(uint64_t bytes, uint32_t lane)
     return address;
 }
 
-static void drop(uint64_t address, uint32_t lane)
+static void drop(uint64_t address)
 {
-    if (vs_pool_free(bench.pool, address, lane)) {
+    if (vs_pool_free(bench.pool, address)) {
         abort();
     }
 }
@@ -116,7 +116,7 @@ static double pair(enum vs_pool_backing backing, uint64_t bytes, bool work)
         uint64_t start = now_ns();
 
         for (unsigned long i = 0; i < pairs; i++) {
-            drop(take(bytes, 0), 0);
+            drop(take(bytes, 0));
             if (work) {
                 submit();
             }
@@ -147,7 +147,7 @@ static double replace(enum vs_pool_backing backing)
         for (unsigned long i = 0; i < pairs; i++) {
             uint64_t at = draw(&seed) % count;
 
-            drop(blocks[at], 0);
+            drop(blocks[at]);
             blocks[at] = take(512 + draw(&seed) % (60 * KIB - 512), 0);
             if (i % 4 == 0) {
                 submit();
@@ -182,11 +182,11 @@ static void *mixed_work(void *argument)
                 __atomic_exchange_n((uint64_t *)&worker->outbox[at], blocks[at], __ATOMIC_ACQ_REL);
             other = __atomic_exchange_n((uint64_t *)&worker->inbox[at], 0, __ATOMIC_ACQ_REL);
             if (other) {
-                drop(other, worker->lane);
+                drop(other);
             }
         }
         if (blocks[at]) {
-            drop(blocks[at], worker->lane);
+            drop(blocks[at]);
         }
         blocks[at] = take(base + draw(&seed) % base, worker->lane);
         if (i % 8 == 0) {
@@ -195,7 +195,7 @@ static void *mixed_work(void *argument)
     }
     for (unsigned i = 0; i < RING; i++) {
         if (blocks[i]) {
-            drop(blocks[i], worker->lane);
+            drop(blocks[i]);
         }
     }
     return NULL;
@@ -229,7 +229,7 @@ static void mixed(enum vs_pool_backing backing, unsigned threads)
         uint64_t *box = (uint64_t *)&boxes[i / RING][i % RING];
 
         if (*box) {
-            drop(*box, 0);
+            drop(*box);
             *box = 0;
         }
     }
@@ -259,7 +259,7 @@ static void host_memory(enum vs_pool_backing backing, uint64_t count, uint64_t b
            (double)stats.host_bytes / (double)count, (double)stats.host_bytes / (double)MIB,
            (double)before / (double)MIB);
     for (uint64_t i = 0; i < count; i++) {
-        drop(blocks[i], 0);
+        drop(blocks[i]);
     }
     free(blocks);
     end();

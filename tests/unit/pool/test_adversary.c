@@ -72,7 +72,7 @@ static void take(unsigned slot, uint64_t bytes)
 static void drop(unsigned slot)
 {
     if (run.blocks[slot].address) {
-        assert_int_equal(vs_pool_free(run.pool, run.blocks[slot].address, 0), 0);
+        assert_int_equal(vs_pool_free(run.pool, run.blocks[slot].address), 0);
         run.live -= run.blocks[slot].bytes;
         run.blocks[slot].address = 0;
     }
@@ -450,7 +450,7 @@ static void host_memory(void **state)
                ((double)stats.host_bytes - (double)(8 * MIB)) / 200000);
         assert_true(stats.host_bytes <= 8 * MIB + UINT64_C(128) * 200000);
         for (unsigned i = 0; i < 200000; i++) {
-            assert_int_equal(vs_pool_free(run.pool, addresses[i], 0), 0);
+            assert_int_equal(vs_pool_free(run.pool, addresses[i]), 0);
         }
         run.live = run.live_peak = 1;
         end("host memory");

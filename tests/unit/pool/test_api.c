@@ -117,7 +117,7 @@ static uint64_t take(struct fixture *fixture, uint64_t bytes)
 
 static void drop(struct fixture *fixture, uint64_t address)
 {
-    assert_int_equal(vs_pool_free(fixture->pool, address, 0), 0);
+    assert_int_equal(vs_pool_free(fixture->pool, address), 0);
 }
 
 static struct vs_pool_stats stats_of(struct fixture *fixture)
@@ -188,18 +188,18 @@ static void refuses_wrong_frees(void **state)
         open_default(&fixture, both[i], 256 * MIB);
         small = take(&fixture, 5000);
         large = take(&fixture, 9 * MIB);
-        assert_int_equal(vs_pool_free(fixture.pool, 0, 0), -ENOENT);
-        assert_int_equal(vs_pool_free(fixture.pool, 4096, 0), -ENOENT);
-        assert_int_equal(vs_pool_free(fixture.pool, UINT64_MAX, 0), -ENOENT);
-        assert_int_equal(vs_pool_free(fixture.pool, small + 1, 0), -EINVAL);
-        assert_int_equal(vs_pool_free(fixture.pool, small + 512, 0), -EINVAL);
-        assert_int_equal(vs_pool_free(fixture.pool, large + 2 * MIB, 0), -EINVAL);
+        assert_int_equal(vs_pool_free(fixture.pool, 0), -ENOENT);
+        assert_int_equal(vs_pool_free(fixture.pool, 4096), -ENOENT);
+        assert_int_equal(vs_pool_free(fixture.pool, UINT64_MAX), -ENOENT);
+        assert_int_equal(vs_pool_free(fixture.pool, small + 1), -EINVAL);
+        assert_int_equal(vs_pool_free(fixture.pool, small + 512), -EINVAL);
+        assert_int_equal(vs_pool_free(fixture.pool, large + 2 * MIB), -EINVAL);
         assert_int_equal(vs_pool_find(fixture.pool, 4096, &start, &bytes), -ENOENT);
         assert_false(vs_pool_open_epoch(fixture.pool));
         drop(&fixture, small);
         drop(&fixture, large);
-        assert_int_equal(vs_pool_free(fixture.pool, small, 0), -EINVAL);
-        assert_int_equal(vs_pool_free(fixture.pool, large, 0), -EINVAL);
+        assert_int_equal(vs_pool_free(fixture.pool, small), -EINVAL);
+        assert_int_equal(vs_pool_free(fixture.pool, large), -EINVAL);
         close_fixture(&fixture);
     }
 }

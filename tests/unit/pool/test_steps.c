@@ -74,7 +74,7 @@ static bool one(struct vs_pool *pool, struct loop *loop, uint64_t i)
     uint64_t *address = &loop->addresses[op->bytes ? i : i - from + loop->taken[from]];
 
     if (op->bytes == 0) {
-        return *address == 0 || vs_pool_free(pool, *address, 0) == 0;
+        return *address == 0 || vs_pool_free(pool, *address) == 0;
     }
     return vs_pool_alloc(pool, &request, address) == 0 &&
            (!vs_pool_open_epoch(pool) || vs_pool_close_epoch(pool) == 0);

@@ -306,9 +306,9 @@ static void give_up(struct thread *thread, struct mine *block)
     }
     mark(block->address, block->bytes, block->use, -1);
     if (thread->number && testing_random(&thread->seed) % 4) {
-        result = vs_pool_free_on(shared.pool, block->address, thread->lane, thread->number);
+        result = vs_pool_free_on(shared.pool, block->address, thread->number);
     } else {
-        result = vs_pool_free(shared.pool, block->address, thread->lane);
+        result = vs_pool_free(shared.pool, block->address);
     }
     if (result) {
         broke("a free failed");
@@ -499,7 +499,7 @@ static const char *end_world(void)
 
     for (unsigned i = 0; i < SWAP; i++) {
         if (shared.swap[i].address) {
-            assert_int_equal(vs_pool_free(shared.pool, shared.swap[i].address, 0), 0);
+            assert_int_equal(vs_pool_free(shared.pool, shared.swap[i].address), 0);
         }
     }
     breach = atomic_load(&shared.breach);

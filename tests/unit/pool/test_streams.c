@@ -459,15 +459,15 @@ static void wrong_frees_are_refused(void **state)
         number = world.stream[0].number;
         small = take(0, 5000);
         large = take(PLAIN, 9 * MIB);
-        assert_int_equal(vs_pool_free_on(world.pool, 0, 0, number), -ENOENT);
-        assert_int_equal(vs_pool_free_on(world.pool, WORLD_FOREIGN, 0, number), -ENOENT);
-        assert_int_equal(vs_pool_free_on(world.pool, small + 512, 0, number), -EINVAL);
-        assert_int_equal(vs_pool_free_on(world.pool, large + 2 * MIB, 0, number), -EINVAL);
+        assert_int_equal(vs_pool_free_on(world.pool, 0, number), -ENOENT);
+        assert_int_equal(vs_pool_free_on(world.pool, WORLD_FOREIGN, number), -ENOENT);
+        assert_int_equal(vs_pool_free_on(world.pool, small + 512, number), -EINVAL);
+        assert_int_equal(vs_pool_free_on(world.pool, large + 2 * MIB, number), -EINVAL);
         assert_false(is_open(0));
         drop(small, 0);
         drop(large, 0);
-        assert_int_equal(vs_pool_free_on(world.pool, small, 0, number), -EINVAL);
-        assert_int_equal(vs_pool_free(world.pool, large, 0), -EINVAL);
+        assert_int_equal(vs_pool_free_on(world.pool, small, number), -EINVAL);
+        assert_int_equal(vs_pool_free(world.pool, large), -EINVAL);
         check();
         end();
     }
@@ -544,8 +544,8 @@ static void what_was_freed_last_is_like_all(void **state)
         drop(b, 0);
         assert_int_equal(try(0, MIB), b);
         drop(b, 0);
-        assert_int_equal(vs_pool_free_on(world.pool, b, 0, world.stream[0].number), -EINVAL);
-        assert_int_equal(vs_pool_free(world.pool, b, 0), -EINVAL);
+        assert_int_equal(vs_pool_free_on(world.pool, b, world.stream[0].number), -EINVAL);
+        assert_int_equal(vs_pool_free(world.pool, b), -EINVAL);
         assert_int_not_equal(try(PLAIN, MIB), b); /* not seen yet, and there is room */
         drop(a, 0);
         a = take(0, 2 * MIB - 512); /* joined with what lay apart */

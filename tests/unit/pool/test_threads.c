@@ -170,17 +170,17 @@ struct mine {
     uint64_t address, bytes;
 };
 
-static void give_up(struct mine *block, uint32_t lane)
+static void give_up(struct mine *block)
 {
     mark(block->address, block->bytes, false);
-    if (vs_pool_free(shared.pool, block->address, lane)) {
+    if (vs_pool_free(shared.pool, block->address)) {
         broke("a free failed");
     }
     block->address = 0;
 }
 
 /* Leaves a block to whoever comes by, or takes one that was left. */
-static void swap(struct mine *block, uint64_t where, uint32_t lane)
+static void swap(struct mine *block, uint64_t where)
 {
     uint64_t start, bytes;
     struct mine other = {.address = atomic_exchange(&shared.swap[where % SWAP], block->address)};
@@ -191,7 +191,7 @@ static void swap(struct mine *block, uint64_t where, uint32_t lane)
             broke("a live block is not found");
         }
         mark(other.address, CELL, false); /* only the smallest are left to others */
-        if (vs_pool_free(shared.pool, other.address, lane)) {
+        if (vs_pool_free(shared.pool, other.address)) {
             broke("a free on another thread failed");
         }
     }
@@ -215,9 +215,9 @@ static void *work(void *argument)
         bool capturing = atomic_load(&shared.captures) > 0;
 
         if (block->address && block->bytes == CELL) {
-            swap(block, testing_random(&seed), lane);
+            swap(block, testing_random(&seed));
         } else if (block->address) {
-            give_up(block, lane);
+            give_up(block);
         } else {
             struct vs_pool_request request = {.lane = lane, .capturing = capturing};
             int result;
@@ -247,7 +247,7 @@ static void *work(void *argument)
     }
     for (unsigned i = 0; i < HELD; i++) {
         if (blocks[i].address) {
-            give_up(&blocks[i], lane);
+            give_up(&blocks[i]);
         }
     }
     return NULL;
@@ -289,7 +289,7 @@ static const char *run_threads(enum vs_pool_backing backing, uint64_t cap, bool 
     for (unsigned i = 0; i < SWAP; i++) {
         left = atomic_load(&shared.swap[i]);
         if (left) {
-            assert_int_equal(vs_pool_free(shared.pool, left, 0), 0);
+            assert_int_equal(vs_pool_free(shared.pool, left), 0);
         }
     }
     const char *breach = atomic_load(&shared.breach);

@@ -219,7 +219,7 @@ int world_free(struct world *world, size_t index)
     world_join(&world->freed_uses, &live->uses);
     block = take_out(world, index, world->capturing, &justified);
     failures = world->failures;
-    result = vs_pool_free(world->pool, block.start, (uint32_t)choose(world->choices, 4));
+    result = vs_pool_free(world->pool, block.start);
     check_freed(world, block.start, result, failures);
     return result;
 }
@@ -241,8 +241,7 @@ int world_free_on(struct world *world, size_t index, uint32_t stream)
     live->uses.of[stream] = on->last;
     block = take_out(world, index, false, &on->freed);
     failures = world->failures;
-    result =
-        vs_pool_free_on(world->pool, block.start, (uint32_t)choose(world->choices, 4), on->number);
+    result = vs_pool_free_on(world->pool, block.start, on->number);
     check_freed(world, block.start, result, failures);
     return result;
 }
@@ -271,7 +270,7 @@ void world_free_garbage(struct world *world)
         }
         expected = address < block->start + block->occupied ? -EINVAL : 0; /* 0: either */
     }
-    result = vs_pool_free(world->pool, address, 0);
+    result = vs_pool_free(world->pool, address);
     if (result == 0 || (expected && result != expected)) {
         world_broke(world, "a free of %jx, where no block starts, returned %d instead of %d",
                     (uintmax_t)address, result, expected);
