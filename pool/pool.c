@@ -533,7 +533,8 @@ static uint64_t host_bytes(const struct vs_pool *pool)
 {
     return sizeof *pool + pool->leaf_bytes + vs_loops_host_bytes(pool) + vs_vmm_host_bytes(pool) +
            table_bytes(&pool->blocks) + table_bytes(&pool->handles) + table_bytes(&pool->runs) +
-           table_bytes(&pool->spans) + table_bytes(&pool->starts) + table_bytes(&pool->stretches);
+           table_bytes(&pool->spans) + table_bytes(&pool->starts) + table_bytes(&pool->stretches) +
+           table_bytes(&pool->crossings) + pool->stream_count * sizeof(struct vs_stream);
 }
 
 void vs_pool_stats(struct vs_pool *pool, struct vs_pool_stats *out)

@@ -555,6 +555,31 @@ static void what_was_freed_last_is_like_all(void **state)
     }
 }
 
+static uint64_t counted_host_bytes(void)
+{
+    struct vs_pool_stats stats;
+
+    vs_pool_stats(world.pool, &stats);
+    return stats.host_bytes;
+}
+
+static void host_memory_of_streams_counts(void **state)
+{
+    (void)state;
+    EACH_BACKING(i)
+    {
+        uint64_t mapped, counted;
+
+        begin(both[i], 64 * MIB);
+        mapped = world.base.host_bytes;
+        counted = counted_host_bytes();
+        assert_int_not_equal(vs_pool_stream_begin(world.pool, true), 0);
+        assert_true(world.base.host_bytes > mapped);
+        assert_int_equal(counted_host_bytes() - counted, world.base.host_bytes - mapped);
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -578,6 +603,7 @@ int main(void)
         cmocka_unit_test(wrong_frees_are_refused),
         cmocka_unit_test(frees_cross),
         cmocka_unit_test(captures),
+        cmocka_unit_test(host_memory_of_streams_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
