@@ -1,4 +1,4 @@
-/* Words that only grow, shared by threads: stamps and epochs. */
+/* Words that only grow, shared by threads: stamps, epochs, peaks. */
 #ifndef VS_POOL_WORDS_H
 #define VS_POOL_WORDS_H
 

@@ -133,10 +133,10 @@ struct vs_arenas *vs_arenas_here(void)
 
 struct vs_arena *vs_arena_of_identity(struct vs_arenas *arenas, uint64_t identity)
 {
-    uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
+    uint32_t count = vs_arenas_count(arenas);
 
     for (uint32_t i = 0; i < count; i++) {
-        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+        struct vs_arena *arena = vs_arenas_at(arenas, i);
 
         if (arena != NULL &&
             atomic_load_explicit(&arena->identity, memory_order_acquire) == identity) {
@@ -448,8 +448,7 @@ static struct vs_arena *arena_at(struct vs_arenas *arenas, CUdeviceptr address)
 {
     unsigned number = arenas == NULL ? 0 : vs_arena_map_at(&arenas->map, address);
 
-    return number == 0 ? NULL
-                       : atomic_load_explicit(&arenas->table[number - 1], memory_order_acquire);
+    return number == 0 ? NULL : vs_arenas_at(arenas, number - 1);
 }
 
 bool vs_arena_claims(CUdeviceptr address)
@@ -483,11 +482,10 @@ struct vs_arena *vs_arena_of_address(CUdeviceptr address)
 void vs_arena_each(void (*visit)(struct vs_arena *arena, void *data), void *data)
 {
     struct vs_arenas *arenas = vs_arenas_now();
-    uint32_t count =
-        arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+    uint32_t count = vs_arenas_count(arenas);
 
     for (uint32_t i = 0; i < count; i++) {
-        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+        struct vs_arena *arena = vs_arenas_at(arenas, i);
 
         if (vs_arena_enter(arena)) {
             visit(arena, data);

@@ -220,7 +220,19 @@ static inline struct vs_arenas *vs_arenas_now(void)
     return atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
 }
 
-/* … made where there is none; NULL: there is no memory for it. */
+/* How many places of a table (or of NULL) ever were an arena's, and one of them, which is not held.
+ * A place is never freed. */
+static inline uint32_t vs_arenas_count(const struct vs_arenas *arenas)
+{
+    return arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+}
+
+static inline struct vs_arena *vs_arenas_at(const struct vs_arenas *arenas, uint32_t i)
+{
+    return atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+}
+
+/* vs_arenas_now, made where there is none; NULL: there is no memory for it. */
 struct vs_arenas *vs_arenas_here(void);
 
 /* In whatever state; NULL: there is none. */

@@ -17,6 +17,7 @@
  */
 #include "shim/fence_owed.h"
 
+#include "pool/words.h"
 #include "report/sys.h"
 #include "shim/arena_inner.h"
 #include "shim/decisions.h"
@@ -30,21 +31,13 @@ enum { OUTSTANDING = VS_POOL_FENCES / 2, AT_ONCE = VS_POOL_FENCES / 16 };
 __thread struct vs_fence_owed vs_fence_owed[VS_FENCE_OWED]
     __attribute__((tls_model("initial-exec")));
 
-static void raise(_Atomic uint64_t *word, uint64_t to)
-{
-    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-
-    while (now < to && !atomic_compare_exchange_weak(word, &now, to)) {
-    }
-}
-
 /* Has a fence passed? One whose number is used again has: the pool had seen it. */
 static bool has_passed(struct vs_fences *fences, uint64_t fence, uint32_t *number)
 {
     if (vs_fences_number(fences, fence, number) && vs_fences_query(fences, *number, NULL) > 0) {
         return false;
     }
-    raise(&fences->passed, fence);
+    vs_word_raise(&fences->passed, fence);
     return true;
 }
 
@@ -81,7 +74,7 @@ static bool wait_for(struct vs_fences *fences, uint64_t until, uint64_t patience
         } else if (!has_passed(fences, fence, &number)) {
             vs_decisions_copy_waits();
             vs_fences_wait(fences, number, NULL);
-            raise(&fences->passed, fence);
+            vs_word_raise(&fences->passed, fence);
         }
     }
     return fence == until;
@@ -129,7 +122,7 @@ static void pay(struct vs_arena *arena, void *data)
         patience =
             owed > atomic_load_explicit(&fences->given_up, memory_order_relaxed) ? PATIENCE_NS : 0;
         if (!wait_for(fences, owed, patience)) {
-            raise(&fences->given_up, owed);
+            vs_word_raise(&fences->given_up, owed);
         }
     }
 }
@@ -147,14 +140,12 @@ void vs_fence_pay(const struct vs_guard *guard)
 
 bool vs_fence_outstanding(void)
 {
-    struct vs_arenas *arenas =
-        atomic_load_explicit(&vs_process_page()->arenas, memory_order_acquire);
-    uint32_t count =
-        arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+    const struct vs_arenas *arenas = vs_arenas_now();
+    uint32_t count = vs_arenas_count(arenas);
 
     for (uint32_t i = 0; i < count; i++) {
-        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
-        const struct vs_fences *fences = &arena->fences; /* an arena's place is never freed */
+        const struct vs_arena *arena = vs_arenas_at(arenas, i);
+        const struct vs_fences *fences = &arena->fences;
 
         if (atomic_load_explicit(&arena->state, memory_order_acquire) == VS_ARENA_ALIVE &&
             atomic_load_explicit(&fences->passed, memory_order_acquire) <
@@ -173,7 +164,7 @@ static void say_in_lane(struct vs_arena *arena, uint64_t until)
     if (vs_arena_lane_is_own(vs_arena_here.lane)) {
         atomic_store_explicit(owed, until, memory_order_release);
     } else {
-        raise(owed, until);
+        vs_word_raise(owed, until);
     }
 }
 

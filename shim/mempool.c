@@ -9,6 +9,7 @@
  */
 #include "shim/mempool.h"
 
+#include "pool/words.h"
 #include "report/sys.h"
 #include "shim/arena_inner.h"
 #include "shim/fence_driver.h"
@@ -20,9 +21,9 @@ enum { PLACES = 256 }; /* 1 … 255; none is 0 */
 
 struct mempool {
     _Atomic(CUmemoryPool) handle; /* NULL: never used; NO_MORE: its pool is gone */
-    CUmemoryPool was;
-    CUdevice device; /* -1: not known, for the driver serves it */
-    _Atomic bool honoured;
+    CUmemoryPool was;             /* the handle, also when its pool is gone */
+    CUdevice device;
+    _Atomic bool honoured; /* it is stood in for: nobody else was given access */
     _Atomic uint64_t threshold;
     _Atomic uint64_t used, used_high;
     _Atomic uint64_t reserved_high;
@@ -99,8 +100,7 @@ static unsigned find(const struct vs_mempools *table, CUmemoryPool handle)
 }
 
 /* Enters a pool; one that is there stays as it is. 0: there is no room, and the driver serves. */
-static unsigned enter(struct vs_mempools *table, CUmemoryPool handle, CUdevice device,
-                      bool honoured)
+static unsigned enter(struct vs_mempools *table, CUmemoryPool handle, CUdevice device)
 {
     unsigned number;
 
@@ -115,7 +115,7 @@ static unsigned enter(struct vs_mempools *table, CUmemoryPool handle, CUdevice d
         }
         place->was = handle;
         place->device = device;
-        atomic_store(&place->honoured, honoured);
+        atomic_store(&place->honoured, true);
         atomic_store(&place->threshold, 0);
         atomic_store(&place->used_high, 0);
         atomic_store(&place->reserved_high, 0);
@@ -146,7 +146,7 @@ static void ask(const struct vs_entries *real, struct vs_mempools *table, CUdevi
         atomic_store_explicit(&of->asked, true, memory_order_release);
         return;
     }
-    number = enter(table, standard, device, true);
+    number = enter(table, standard, device);
     atomic_store(&of->standard, (uint8_t)number);
     if (!atomic_load(&of->asked)) { /* else the program has set one meanwhile */
         atomic_store(&of->current, (uint8_t)find(table, current));
@@ -218,7 +218,7 @@ void vs_mempool_created(const struct vs_guard *guard, CUmemoryPool handle,
     struct vs_mempools *table = guard->counts ? table_here() : NULL;
 
     if (table != NULL && honours(props)) {
-        enter(table, handle, props->location.id, true);
+        enter(table, handle, props->location.id);
     }
 }
 
@@ -260,14 +260,6 @@ static uint64_t steps_of(uint64_t bytes)
     return (bytes + STEP - 1) & ~(STEP - 1);
 }
 
-static void raise(_Atomic uint64_t *word, uint64_t to)
-{
-    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-
-    while (now < to && !atomic_compare_exchange_weak(word, &now, to)) {
-    }
-}
-
 void vs_mempool_took(unsigned number, uint64_t bytes)
 {
     struct mempool *place = at(number);
@@ -276,8 +268,8 @@ void vs_mempool_took(unsigned number, uint64_t bytes)
     if (place != NULL) {
         used = atomic_fetch_add_explicit(&place->used, steps_of(bytes), memory_order_relaxed) +
                steps_of(bytes);
-        raise(&place->used_high, used);
-        raise(&place->reserved_high, used);
+        vs_word_raise(&place->used_high, used);
+        vs_word_raise(&place->reserved_high, used);
     }
 }
 
@@ -308,7 +300,7 @@ static uint64_t reserved_of(const struct vs_mempools *table, unsigned number)
     uint64_t bytes = atomic_load(&place->used);
     struct vs_ledger_pool_stats stats;
 
-    if (is_device(place->device) && atomic_load(&table->device[place->device].serves) &&
+    if (atomic_load(&table->device[place->device].serves) &&
         atomic_load(&table->device[place->device].current) == number) {
         vs_arena_stats(place->device, &stats);
         bytes += stats.free_bytes;
@@ -327,7 +319,7 @@ void vs_mempool_add(const struct vs_guard *guard, CUmemoryPool handle, CUmemPool
     if (place == NULL) {
         return;
     }
-    raise(&place->reserved_high, reserved_of(table, number));
+    vs_word_raise(&place->reserved_high, reserved_of(table, number));
     switch (name) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         ours = atomic_load(&place->used);
@@ -373,7 +365,7 @@ static void keep(const struct vs_mempools *table, CUdevice device)
 {
     struct keeping keeping = {.device = device};
 
-    if (!is_device(device) || !atomic_load(&table->device[device].serves)) {
+    if (!atomic_load(&table->device[device].serves)) {
         return;
     }
     for (unsigned i = 1; i < PLACES; i++) {
@@ -438,11 +430,9 @@ void vs_mempool_gone(unsigned number, bool gone)
         return;
     }
     atomic_store(&place->threshold, 0);
-    if (is_device(place->device)) {
-        of = &table->device[place->device];
-        atomic_compare_exchange_strong(&of->current, &current, atomic_load(&of->standard));
-        keep(table, place->device);
-    }
+    of = &table->device[place->device];
+    atomic_compare_exchange_strong(&of->current, &current, atomic_load(&of->standard));
+    keep(table, place->device);
 }
 
 static void trim_in(struct vs_arena *arena, void *data)
@@ -458,10 +448,10 @@ void vs_mempool_trimmed(const struct vs_guard *guard, CUmemoryPool handle, size_
 {
     struct vs_mempools *table = guard->counts ? table_now() : NULL;
     struct mempool *place = at(find(table, handle));
-    struct keeping keeping = {.device = -1};
+    struct keeping keeping;
     uint64_t used;
 
-    if (place != NULL && is_device(place->device)) {
+    if (place != NULL) {
         used = atomic_load(&place->used);
         keeping = (struct keeping){place->device, keep > used ? keep - used : 0};
         vs_arena_each(trim_in, &keeping);

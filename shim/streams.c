@@ -354,11 +354,10 @@ static void remember(const struct vs_stream_key *key, uint32_t now, const struct
 static bool find_home(const struct vs_stream_key *key, struct vs_stream_ref *ref)
 {
     struct vs_arenas *arenas = vs_arenas_now();
-    uint32_t count =
-        arenas == NULL ? 0 : atomic_load_explicit(&arenas->count, memory_order_acquire);
+    uint32_t count = vs_arenas_count(arenas);
 
     for (uint32_t i = 0; i < count; i++) {
-        struct vs_arena *arena = atomic_load_explicit(&arenas->table[i], memory_order_acquire);
+        struct vs_arena *arena = vs_arenas_at(arenas, i);
 
         if (vs_streams_of(arena) == NULL || !vs_arena_enter(arena)) {
             continue;
