@@ -10,6 +10,9 @@
  * their figures. What an arena holds free belongs to its device's current pool.
  *
  * Numbers are 1 … 255, one byte in the ledger's books, and last as long as memory is out.
+ *
+ * Any thread, with no lock held. Where the process is not armed, or there is no memory for the
+ * table, no pool has a number and nothing is done.
  */
 #ifndef VS_SHIM_MEMPOOL_H
 #define VS_SHIM_MEMPOOL_H
@@ -28,7 +31,7 @@ void vs_mempool_gave(unsigned number, uint64_t bytes);
 /* All that was out on a device is gone with its primary context. */
 void vs_mempool_device_gone(CUdevice device);
 
-/* Its handle, also after its end. */
+/* Its handle, also after its end while memory of it is out; NULL: number is 0. */
 CUmemoryPool vs_mempool_handle(unsigned number);
 
 /* A device's arena serves memory in the order of streams now: release thresholds hold for it. */

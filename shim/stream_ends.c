@@ -12,7 +12,6 @@
 
 #define PATIENCE_NS UINT64_C(5000000000)
 
-/* The state was changed: waits until nobody makes a call with what is in the slot. */
 void vs_stream_see_users(struct vs_stream_slot *slot)
 {
     uint64_t until = vs_sys_clock(CLOCK_MONOTONIC) + PATIENCE_NS;
@@ -24,7 +23,6 @@ void vs_stream_see_users(struct vs_stream_slot *slot)
     }
 }
 
-/* alive: the context that they were made in still is. */
 void vs_stream_free_events(const struct vs_entries *real, struct vs_stream_slot *slot, bool alive)
 {
     for (unsigned i = 0; i < VS_POOL_STREAM_FENCES; i++) {

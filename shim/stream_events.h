@@ -12,13 +12,14 @@
 
 #include "shim/streams.h"
 
-/* Around a call that records an event. stream_known: it does so in this one stream. */
+/* Around a call that records an event. Any thread, with no lock held, as all of this. */
 struct vs_event_call {
     CUevent event;
-    bool noted; /* it has a place in the table */
-    struct vs_stream_mark mark;
+    bool noted;                 /* it has a place in the table */
+    struct vs_stream_mark mark; /* of the one stream that it is recorded in; else of none */
 };
 
+/* … in this one stream. */
 void vs_events_record(struct vs_event_call *call, const struct vs_guard *guard, CUevent event,
                       CUstream stream, bool per_thread);
 /* … by a call that records all streams of a context. */

@@ -75,6 +75,7 @@ static bool captures(const struct vs_entries *real, const struct vs_stream_slot 
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Does the slot's handle mean its stream in this thread, which may submit to it? */
 static bool is_named_here(const struct vs_stream_slot *slot)
 {
     if (!vs_stream_is_default(slot->stream)) {
@@ -124,18 +125,19 @@ static int record(const struct vs_entries *real, struct vs_stream_slot *slot, ui
                   CUresult *error)
 {
     bool wide = atomic_load_explicit(&slot->late, memory_order_acquire);
+    bool named = is_named_here(slot);
     uint32_t bit = UINT32_C(1) << fence;
-    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     CUevent event;
-    int outcome;
+    CUresult result = event_at(real, slot, fence, &event);
+    int outcome = 0;
 
-    result = event_at(real, slot, fence, &event);
     if (result != CUDA_SUCCESS) {
         return outcome_of(result, error);
     }
-    outcome = is_named_here(slot) ? record_in_stream(real, slot, event, &result) : 0;
-    if (!is_named_here(slot) ||
-        (outcome == 0 && result != CUDA_SUCCESS && !vs_fence_is_sticky(result))) {
+    if (named) {
+        outcome = record_in_stream(real, slot, event, &result);
+    }
+    if (!named || (outcome == 0 && result != CUDA_SUCCESS && !vs_fence_is_sticky(result))) {
         wide = true;
         outcome = record_in_context(real, slot, event, &result);
     }

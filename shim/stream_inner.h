@@ -1,6 +1,5 @@
 /*
- * Streams from the inside: what streams.c, stream_ends.c, stream_learn.c and
- * stream_fences.c share.
+ * Streams from the inside: what the files shim/stream*.c share.
  *
  * A slot is what an arena knows of the stream with that number. Who makes a call with what is in it
  * counts himself in first and then looks at the state; who changes it sets the state first and then
@@ -59,11 +58,12 @@ struct vs_stream_key {
     uint32_t thread;   /* default streams of threads; else 0 */
 };
 
-/* False: it is a default stream, and no context is current. */
+/* Asks the driver for the current context, of default streams only. False: there is none. */
 bool vs_stream_key_of(const struct vs_entries *real, CUstream stream, bool per_thread,
                       struct vs_stream_key *key);
 
-/* Its number in an arena; 0: none. home: only where its own context's is that arena. */
+/* Its number in an arena that is held; 0: none. home: only where its own context's is that arena.
+ * Takes the lock. */
 uint32_t vs_stream_find(struct vs_arena *arena, const struct vs_stream_key *key, bool home);
 
 /* It is found no more. With the lock. */
@@ -72,7 +72,11 @@ void vs_stream_unlink(struct vs_streams *streams, uint32_t number);
 /* Nobody need look for its frees; true: somebody was to. */
 bool vs_stream_unannounce(struct vs_streams *streams, uint32_t number);
 
+/* The state was changed: waits until nobody makes a call with what is in the slot (5 s at most). */
 void vs_stream_see_users(struct vs_stream_slot *slot);
+
+/* Destroys the fences' events. alive: the context that they were made in still is; else they went
+ * with it, and are forgotten. */
 void vs_stream_free_events(const struct vs_entries *real, struct vs_stream_slot *slot, bool alive);
 
 /* Ends the default streams of threads that are no more; true: there were some. */

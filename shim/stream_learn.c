@@ -48,7 +48,8 @@ struct marking {
     CUcontext context;
 };
 
-/* Of the context's own arena: that of a green context has none. */
+/* In the context's own arena. A green context has none: its streams are the primary's, of which a
+ * wait for the green one says too little. */
 static void mark_all(struct vs_arena *arena, void *data)
 {
     const struct marking *marking = data;

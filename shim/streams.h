@@ -13,6 +13,10 @@
  *
  * The driver must know context events (12.5): late fences of default streams, and of streams that
  * are no more, are such.
+ *
+ * streams.c gives numbers and finds them, stream_ends.c takes them back, stream_learn.c has what
+ * the program itself knows of streams' work, stream_fences.c the fences that pools ask for. Any
+ * thread may call any of it, with no lock held, unless it says otherwise.
  */
 #ifndef VS_SHIM_STREAMS_H
 #define VS_SHIM_STREAMS_H
@@ -28,7 +32,7 @@ struct vs_stream_ref {
     uint32_t number;
 };
 
-/* Has any stream a number? */
+/* Has any stream ever had a number? */
 static inline bool vs_streams_used(void)
 {
     return atomic_load_explicit(&vs_process_page()->streams_used, memory_order_relaxed);
@@ -44,13 +48,14 @@ bool vs_streams_home(const struct vs_guard *guard, CUstream stream, bool per_thr
 uint32_t vs_streams_number(const struct vs_guard *guard, struct vs_arena *arena, CUstream stream,
                            bool per_thread);
 
-/* Memory was freed in the order of a stream. */
+/* Memory was freed in the order of a stream: announces that, where it wants a fence. The arena is
+ * held. */
 void vs_streams_freed(struct vs_arena *arena, uint32_t number);
 
 /* Work is about to be submitted to a stream: frees on it get their fence. */
 void vs_streams_close(const struct vs_guard *guard, CUstream stream, bool per_thread);
 
-/* Is there any of which that is wanted? */
+/* Is there any stream whose frees want one? */
 static inline bool vs_streams_announced(void)
 {
     return atomic_load_explicit(&vs_process_page()->streams_announced, memory_order_acquire) != 0;
@@ -63,7 +68,7 @@ static inline void vs_streams_submit(const struct vs_guard *guard, CUstream stre
     }
 }
 
-/* The same of all streams: a capture is about to begin. */
+/* Frees on all streams get their fence: a capture is about to begin. */
 void vs_streams_close_all(void);
 
 /*
@@ -89,8 +94,8 @@ void vs_streams_after(const struct vs_guard *guard, CUstream waiter, bool per_th
 struct vs_stream_marks {
     struct vs_arena *arena;
     uint64_t identity;
-    uint64_t known; /* a bit each: streams with a mark */
-    uint64_t mark[64];
+    uint64_t known;    /* a bit each: streams with a mark */
+    uint64_t mark[64]; /* by number - 1 */
 };
 
 void vs_streams_marks(const struct vs_guard *guard, CUcontext context,
@@ -101,11 +106,12 @@ void vs_streams_all_seen(const struct vs_stream_marks *marks);
 void vs_streams_stream_goes(CUstream stream);
 void vs_streams_green_goes(CUgreenCtx green);
 
-/* Around the end of a context whose streams may be known to other contexts' arenas. */
+/* Around the end of a context whose streams may be known to other contexts' arenas. gone: it ended;
+ * else it did not, and its streams are what they were. */
 void vs_streams_context_goes(CUcontext context);
 void vs_streams_context_gone(CUcontext context, bool gone);
 
-/* The arena ends, and its context with it. */
+/* The arena ends, and its context with it: nobody else is in it any more. */
 void vs_streams_arena_gone(struct vs_arena *arena);
 
 /* The ops of pool/ops.h: 0, positive, or -EIO with *error set to the driver's code. */
