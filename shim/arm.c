@@ -101,8 +101,8 @@ static void note_caps(bool pool)
     if (own && pool) {
         vs_ledger_note(
             "cap-pool-only",
-            "the cap holds for what cuMemAlloc and cudaMalloc take; this version does not "
-            "limit other kinds of device memory");
+            "the cap holds for what the pool serves (plain and stream-ordered memory); this "
+            "version does not limit other kinds of device memory");
     }
     if ((own && !pool) || options.given[VS_OPTION_GROUP_LIMIT]) {
         vs_ledger_note("cap-not-enforced",

@@ -455,8 +455,8 @@ static void say_unenforced(const struct vs_options *options,
     if (caps_in_state(options, true, names, sizeof(names))) {
         tell(listener, VS_SAY_ERROR, VS_OPTION_COUNT,
              options->pool
-                 ? "%s: holds for what cuMemAlloc and cudaMalloc take; other kinds of device "
-                   "memory are NOT limited by this version"
+                 ? "%s: holds for what the pool serves (plain and stream-ordered memory); other "
+                   "kinds of device memory are NOT limited by this version"
                  : "%s: accepted, but with VRAMSHIM_POOL=off this version does not enforce "
                    "caps: memory is NOT limited",
              names);

@@ -74,7 +74,7 @@ static void print_text(const struct vs_options_dump *dump, const struct vs_optio
         printf("    %s\n", info->meaning);
         printf("    accepted: %s; default: %s%s\n", info->accepted, info->fallback,
                !info->acts    ? "; does nothing yet"
-               : info->partly ? "; so far for cuMemAlloc and cudaMalloc only"
+               : info->partly ? "; so far for plain and stream-ordered memory only"
                               : "");
     }
     if (problems->count > 0) {
@@ -120,9 +120,8 @@ static void print_markdown(void)
         "  device. A list that names no visible device, or one device twice, is refused; entries\n"
         "  for devices that are not visible are said, and ignored where another entry fits.\n"
         "- A cap above a device's size is that device's size. Percentages round down.\n"
-        "- Caps marked *partly* hold for what cuMemAlloc and cudaMalloc take, with the pool on; "
-        "other\n"
-        "  kinds of device memory are not limited by this version.\n"
+        "- Caps marked *partly* hold for what the pool serves, which is plain and stream-ordered\n"
+        "  memory; other kinds of device memory are not limited by this version.\n"
         "- Options marked *later* are accepted and checked, but nothing follows from them in this\n"
         "  version.\n"
         "\n"
