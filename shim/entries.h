@@ -204,6 +204,7 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *,
     X(cuStreamCreate) \
     X(cuStreamGetCtx) \
     X(cuStreamGetCtx_v2) \
+    X(cuStreamGetFlags) \
     X(cuStreamIsCapturing) \
     X(cuStreamIsCapturing_ptsz) \
     X(cuThreadExchangeStreamCaptureMode)

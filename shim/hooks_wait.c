@@ -40,7 +40,7 @@ STREAM_WAITS(cuStreamWaitEvent_ptsz, VS_CAPTURE_PER_THREAD)
         VS_HOOK_ENTER(name)                                                                        \
         uint32_t since = vs_copies_waits();                                                        \
         struct vs_stream_mark mark;                                                                \
-        vs_streams_mark(&guard, stream, per_thread, &mark);                                        \
+        vs_streams_mark_asked(&guard, stream, per_thread, &mark);                                  \
         CUresult result = guard.entries->name(stream);                                             \
         if (result == CUDA_SUCCESS) {                                                              \
             vs_copies_waited_stream(&guard, stream, per_thread, since);                            \

@@ -26,6 +26,7 @@ struct vs_stream_slot {
     _Atomic bool late; /* work was submitted that should have waited until a fence was recorded */
     uint8_t next;      /* in its chain; 0: the last */
     bool linked;       /* found by its key */
+    bool blocking;     /* the legacy stream, or one that waits for that and is waited for by it */
     uint32_t thread;   /* of a thread's default stream: its number, … */
     int32_t task;      /* … and as the kernel knows it */
     CUstream stream;   /* CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or the program's */

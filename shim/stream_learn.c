@@ -1,19 +1,61 @@
 /* What the program itself learns of streams' work, and orders between them (see streams.h). */
 #include "shim/stream_inner.h"
 
+static void mark_of(const struct vs_stream_ref *ref, struct vs_stream_mark *mark)
+{
+    *mark = (struct vs_stream_mark){
+        .arena = ref->arena,
+        .identity = vs_arena_place(ref->arena).context,
+        .number = ref->number,
+        .mark = vs_pool_stream_mark(ref->arena->pool, ref->number),
+    };
+}
+
+static bool find(const struct vs_guard *guard, CUstream stream, bool per_thread,
+                 struct vs_stream_ref *ref)
+{
+    return vs_streams_used() && vs_streams_home(guard, stream, per_thread, false, ref);
+}
+
 void vs_streams_mark(const struct vs_guard *guard, CUstream stream, bool per_thread,
                      struct vs_stream_mark *mark)
 {
     struct vs_stream_ref ref;
 
     mark->arena = NULL;
-    if (vs_streams_used() && vs_streams_home(guard, stream, per_thread, false, &ref)) {
-        *mark = (struct vs_stream_mark){
-            .arena = ref.arena,
-            .identity = vs_arena_place(ref.arena).context,
-            .number = ref.number,
-            .mark = vs_pool_stream_mark(ref.arena->pool, ref.number),
-        };
+    if (find(guard, stream, per_thread, &ref)) {
+        mark_of(&ref, mark);
+        vs_arena_left(ref.arena);
+    }
+}
+
+/*
+ * The driver's free is work of its stream: in a blocking one it waits for the legacy stream's work,
+ * in the legacy one for theirs. Ours is none, and the host would hear nothing of that work. So a
+ * fence stands in the free's place. False: it cannot.
+ */
+static bool stand_in(const struct vs_stream_ref *ref)
+{
+    bool stands = true;
+
+    if (vs_streams_of(ref->arena)->slot[ref->number].blocking) {
+        vs_streams_submitting = true;
+        stands = vs_pool_stream_close(ref->arena->pool, ref->number) == 0;
+        vs_streams_submitting = false;
+    }
+    return stands;
+}
+
+void vs_streams_mark_asked(const struct vs_guard *guard, CUstream stream, bool per_thread,
+                           struct vs_stream_mark *mark)
+{
+    struct vs_stream_ref ref;
+
+    mark->arena = NULL;
+    if (find(guard, stream, per_thread, &ref)) {
+        if (stand_in(&ref)) {
+            mark_of(&ref, mark);
+        }
         vs_arena_left(ref.arena);
     }
 }

@@ -219,6 +219,21 @@ static void prepare(struct vs_arena *arena, struct vs_stream_slot *slot, CUconte
     atomic_store(&slot->late, false);
 }
 
+static bool is_blocking(const struct vs_entries *real, CUstream stream)
+{
+    CUstreamCaptureMode mode;
+    unsigned int flags = 0;
+    bool told;
+
+    if (vs_stream_is_default(stream) || real->cuStreamGetFlags == NULL) {
+        return true;
+    }
+    mode = vs_fence_relax(real);
+    told = real->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS;
+    vs_fence_unrelax(real, mode);
+    return !told || (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
 /* With the lock. */
 static void link_slot(struct vs_streams *streams, uint32_t number, const struct vs_stream_key *key,
                       CUcontext owner, CUgreenCtx green)
@@ -285,6 +300,7 @@ static uint32_t give_number(struct vs_arena *arena, const struct vs_stream_key *
         return 0;
     }
     prepare(arena, &streams->slot[number], owner);
+    streams->slot[number].blocking = is_blocking(&arena->driver->real, key->stream);
     vs_lock_take(&streams->lock);
     other = find_linked(streams, key); /* another thread may have been quicker */
     if (other == 0) {

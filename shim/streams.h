@@ -84,6 +84,9 @@ struct vs_stream_mark {
 
 void vs_streams_mark(const struct vs_guard *guard, CUstream stream, bool per_thread,
                      struct vs_stream_mark *mark);
+/* Before the host asks for a stream, or waits for it. */
+void vs_streams_mark_asked(const struct vs_guard *guard, CUstream stream, bool per_thread,
+                           struct vs_stream_mark *mark);
 /* The host has seen the stream's work up to the mark pass. */
 void vs_streams_seen(const struct vs_stream_mark *mark);
 /* The program made this stream wait for it. */

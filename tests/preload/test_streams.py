@@ -411,6 +411,30 @@ LAUNCH = "ok(cu.cuGraphInstantiateWithFlags(C.byref(x), g, u64(0))); ok(cu.cuGra
 
 
 @test
+def the_legacy_streams_order_is_in_frees():
+    """A free in a blocking stream comes after the legacy stream's work, one in that after theirs. What the
+    host then sees of the free's stream holds for that work too: the simulator looks whether it is over."""
+    for backing in BACKINGS:
+        lines, _ = program("""
+            start(); other, some = stream(), stream(0)
+            def used_and_freed(user, freer, ask, plain):
+                q, p = u64(), take(4 << 20, freer); sync(freer)
+                ok(cu.cuMemsetD8Async(u64(p), 1, size_t(4 << 20), user))
+                ok(give(p, freer))
+                if not plain: q.value = take(4 << 20, freer)
+                while ask(freer) == 600: pass
+                if plain: ok(cu.cuMemAlloc_v2(C.byref(q), size_t(4 << 20)))
+                ok(cu.cuMemsetD8Async(q, 2, size_t(4 << 20), other)); sync(other)
+                ok(cu.cuMemFree_v2(q)); ok(cu.cuCtxSynchronize())
+                return q.value == p
+            print(all(used_and_freed(*streams, ask, plain)
+                      for streams in ((None, some), (some, None), (None, OWN), (OWN, LEGACY))
+                      for ask in (cu.cuStreamSynchronize, cu.cuStreamQuery) for plain in (False, True)))
+        """, backing)
+        expect(lines, ["True"], backing)
+
+
+@test
 def events_that_are_recorded_out_of_sight_say_nothing():
     """A note of an event holds for its last recording only. Each of these makes it somebody else's, whose
     end is not that of the stream's work: the memory must not be handed on."""
