@@ -137,11 +137,10 @@ static bool stands(struct vs_pool *pool, uint32_t number, uint64_t place)
         (block->zone == ZONE_LARGE && pool->views > 0)) {
         return false;
     }
-    const struct vs_tree *tree = &pool->zones[block->zone].free;
     uint32_t key = block->units + (next ? next->units : 0);
-    uint32_t tightest = vs_tree_from(pool, tree, block->units, 0);
+    uint32_t tightest = vs_stream_fit(pool, block->zone, block->stream, block->units, 0);
     if (next && tightest == block->next) {
-        tightest = vs_tree_from(pool, tree, next->units, next->address + 1);
+        tightest = vs_stream_fit(pool, block->zone, block->stream, next->units, next->address + 1);
     }
     const struct vs_block *other = tightest ? block_at(pool, tightest) : NULL;
     return !other || other->units > key || (other->units == key && other->address > block->address);
@@ -249,36 +248,40 @@ static int try_locked(struct vs_pool *pool, const struct vs_want *want, bool ear
     return try_after(pool, want, number);
 }
 
-/* What the stream has just freed is as large as what it wants. The lock is held. */
-static bool try_parked(struct vs_pool *pool, const struct vs_want *want, uint32_t *number)
+/* The stream that wants it has just freed as much, and it lies apart yet: that block, which is not
+ * parked any more; or 0. The lock is held. */
+static uint32_t take_parked(struct vs_pool *pool, const struct vs_want *want)
 {
-    struct vs_block *block = block_at(pool, pool->parked);
+    uint32_t number = pool->parked;
+    const struct vs_block *block = block_at(pool, number);
     if (block->units != want->units || block->stream != want->stream || block->zone != want->zone ||
         want->state != BLOCK_LIVE) {
-        return false;
+        vs_parked_go(pool);
+        return 0;
     }
-    *number = pool->parked;
     pool->parked = 0;
-    vs_block_serve_whole(pool, *number);
-    return true;
+    return number;
 }
 
+/* Where places are remembered it is had if it is the one that would be chosen. */
 static int try_all(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
 {
-    if (pool->parked) {
-        vs_parked_go(pool);
+    uint32_t parked = pool->parked ? take_parked(pool, want) : 0, fresh;
+    if (parked && !remembers(pool, want->zone)) {
+        *number = parked;
+        vs_block_serve_whole(pool, parked);
+        return 0;
     }
-    uint32_t fresh = pool->config.faults & VS_POOL_JOIN_FIRST
-                         ? vs_blocks_drain_for(pool, ZONE_NONE, 0)
-                         : vs_blocks_drain_for(pool, want->zone, want->units);
-    return try_locked(pool, want, early, fresh, number);
+    fresh = parked || pool->config.faults & VS_POOL_JOIN_FIRST
+                ? vs_blocks_drain_for(pool, ZONE_NONE, 0)
+                : vs_blocks_drain_for(pool, want->zone, want->units);
+    return try_locked(pool, want, early, parked ? parked : fresh, number);
 }
 
 int vs_zone_try(struct vs_pool *pool, const struct vs_want *want, bool early, uint32_t *number)
 {
     pool_lock_parked(pool);
-    int rc =
-        pool->parked && try_parked(pool, want, number) ? 0 : try_all(pool, want, early, number);
+    int rc = try_all(pool, want, early, number);
     if (rc == 0 && remembers(pool, want->zone)) {
         remember(pool, want->units, *number);
     }
