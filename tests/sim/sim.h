@@ -526,8 +526,8 @@ struct sim_op *sim_ctx_marker(CUcontext ctx);
 /* What cuMemFree does: waits for all work of the context submitted so far. */
 void sim_ctx_wait_all(CUcontext ctx);
 /* The same for plain memory. Meanwhile other threads submit nothing to the context, take nothing
- * from it and make no streams (measured; they may ask and wait, take stream-ordered memory and write
- * and await values). */
+ * from it and make no streams (measured; they may ask and wait, take stream-ordered memory and
+ * write and await values). */
 void sim_ctx_wait_to_free(CUcontext ctx);
 /* Waits until nobody frees so. */
 void sim_ctx_wait_for_frees(CUcontext ctx);
